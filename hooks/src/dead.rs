@@ -5,11 +5,12 @@ use crate::config::Config;
 use crate::deliver::{Failed, Receiver};
 use crate::event::Event;
 use obol_node::FileLock;
+use obol_observe::lines;
 use rustix::fs::{Access, access};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// The file is not made larger than this: further letters are lost, which the log says.
@@ -76,11 +77,7 @@ pub fn add(path: &Path, letter: &Letter) -> io::Result<()> {
     line.push(b'\n');
     let before = file.metadata()?.len();
     // What a process that was killed has left of a letter stays a line of its own.
-    let mut last = [b'\n'];
-    if let Some(at) = before.checked_sub(1) {
-        file.read_exact_at(&mut last, at)?;
-    }
-    if last != [b'\n'] {
+    if !lines::begins(&file, before)? {
         line.insert(0, b'\n');
     }
     if before + line.len() as u64 > BYTES_MAX {

@@ -6,6 +6,7 @@
 //! death waits for.
 
 use obol_node::FileLock;
+use obol_observe::lines;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -27,8 +28,11 @@ const LOGS_MAX: usize = 1024;
 pub(crate) struct Rotating {
     path: PathBuf,
     file: FileLock,
-    /// Bytes in it, which are whole lines.
+    /// Bytes in it, which are whole lines but for what `after_half` says.
     bytes: u64,
+    /// It ends with a part of a line, which a process that was killed has left: the next line begins after
+    /// that, and not within it.
+    after_half: bool,
     bytes_max: u64,
     /// Lines since the last write to the file.
     buffer: Vec<u8>,
@@ -80,7 +84,7 @@ fn retire(folder: &Path, most: usize) -> io::Result<()> {
 
 /// Opens a file unless another process writes it.
 fn open(path: &Path) -> io::Result<Option<FileLock>> {
-    FileLock::try_new(File::options().append(true).create(true).mode(0o600).open(path)?)
+    FileLock::try_new(File::options().read(true).append(true).create(true).mode(0o600).open(path)?)
 }
 
 impl Rotating {
@@ -98,7 +102,16 @@ impl Rotating {
             let path = folder.join(file_name);
             if let Some(file) = open(&path)? {
                 let bytes = file.metadata()?.len();
-                return Ok(Self { path, file, bytes, bytes_max, buffer: Vec::new(), buffered: 0 });
+                let after_half = !lines::begins(&file, bytes)?;
+                return Ok(Self {
+                    path,
+                    file,
+                    bytes,
+                    after_half,
+                    bytes_max,
+                    buffer: Vec::new(),
+                    buffered: 0,
+                });
             }
         }
         Err(io::Error::new(
@@ -112,14 +125,19 @@ impl Rotating {
         &self.path
     }
 
+    /// Bytes of the file before the next line.
+    fn taken(&self) -> u64 {
+        self.bytes + u64::from(self.after_half)
+    }
+
     /// Adds a line. It is in the file after [`Rotating::flush`].
     pub(crate) fn line(&mut self, line: &str) -> Result<(), Lost> {
         let bytes = line.len() as u64 + 1;
         let mut flushed = Ok(());
-        let held = self.bytes + self.buffer.len() as u64;
+        let held = self.taken() + self.buffer.len() as u64;
         if held > 0 && held + bytes > self.bytes_max {
             flushed = self.flush().map(drop);
-            if self.bytes > 0 && self.bytes + bytes > self.bytes_max {
+            if self.bytes > 0 && self.taken() + bytes > self.bytes_max {
                 let before = flushed.as_ref().err().map_or(0, |lost: &Lost| lost.lines);
                 self.rotate().map_err(|why| Lost { lines: before + 1, why })?;
             }
@@ -133,11 +151,17 @@ impl Rotating {
     /// Writes what was added. Returns how many lines that were.
     pub(crate) fn flush(&mut self) -> Result<u64, Lost> {
         let lines = std::mem::take(&mut self.buffered);
+        if self.after_half && !self.buffer.is_empty() {
+            self.buffer.insert(0, b'\n');
+        }
         let written = (&*self.file).write_all(&self.buffer);
         let bytes = self.buffer.len() as u64;
         self.buffer.clear();
         match written {
-            Ok(()) => self.bytes += bytes,
+            Ok(()) => {
+                self.bytes += bytes;
+                self.after_half &= bytes == 0;
+            }
             Err(why) => {
                 // What a full disk has no room for is lost. A part of a line would run into the next one.
                 let _ = self.cut();
@@ -166,7 +190,7 @@ impl Rotating {
             return Err(taken());
         }
         fs::rename(&fresh, &self.path)?;
-        (self.file, self.bytes) = (file, 0);
+        (self.file, self.bytes, self.after_half) = (file, 0, false);
         Ok(())
     }
 }
@@ -255,6 +279,43 @@ mod tests {
         let mut again = Rotating::open(folder, "drill").expect("opened");
         write(&mut again, "three");
         assert_eq!(fs::read_to_string(folder.join("drill.log")).expect("read"), "one\nthree\n");
+    }
+
+    #[test]
+    fn the_first_line_after_half_of_one_is_a_line_of_its_own() {
+        let folder = tempfile::tempdir().expect("made");
+        let folder = folder.path();
+        let path = folder.join("node-1.log");
+        fs::write(&path, "one\nhal").expect("written");
+        let mut log = Rotating::open(folder, "node-1").expect("opened");
+        assert_eq!(log.flush().expect("nothing to write"), 0);
+        // Also if the first attempt fails.
+        log.file.unlock().expect("unlocked");
+        let read_only = File::open(&path).and_then(FileLock::wait).expect("locked");
+        let writable = std::mem::replace(&mut log.file, read_only);
+        log.line("lost").expect("added");
+        assert_eq!(log.flush().expect_err("it is read only").lines, 1);
+        log.file = writable;
+        for line in ["two", "three"] {
+            log.line(line).expect("added");
+            assert_eq!(log.flush().expect("written"), 1);
+        }
+        let text = "one\nhal\ntwo\nthree\n";
+        assert_eq!(fs::read_to_string(&path).expect("read"), text);
+        assert_eq!(log.bytes, text.len() as u64);
+        // Another life adds nothing to whole lines.
+        drop(log);
+        let mut log = Rotating::open(folder, "node-1").expect("opened");
+        log.line("four").expect("added");
+        assert_eq!(log.flush().expect("written"), 1);
+        assert_eq!(fs::read_to_string(&path).expect("read"), format!("{text}four\n"));
+        // A file that is full goes on as another one, which begins with a line.
+        drop(log);
+        fs::write(&path, "half of a line").expect("written");
+        let mut log = Rotating::open_bounded(folder, "node-1", 20).expect("opened");
+        log.line("12345").expect("added");
+        assert_eq!(log.flush().expect("written"), 1);
+        assert_eq!(fs::read_to_string(&path).expect("read"), "12345\n");
     }
 
     #[test]

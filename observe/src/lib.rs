@@ -14,7 +14,7 @@ pub mod figures;
 mod gateway;
 pub mod histograms;
 pub mod judge;
-mod lines;
+pub mod lines;
 mod load;
 pub mod metrics;
 pub mod missed;

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 
 /// Whether a line begins at this place of a file, and not after a part of another one.
-pub(crate) fn begins(file: &File, at: u64) -> io::Result<bool> {
+pub fn begins(file: &File, at: u64) -> io::Result<bool> {
     let Some(before) = at.checked_sub(1) else { return Ok(true) };
     let mut byte = [0];
     file.read_exact_at(&mut byte, before)?;
