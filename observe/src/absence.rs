@@ -24,8 +24,8 @@ pub enum Absence {
     NoMember,
     /// Its memory cannot be read, and no view says that it is gone.
     Unseen,
-    /// Its host does not answer, and others do; it may run.
-    Silent,
+    /// This host, where it is, does not answer, and others do; it may run.
+    Silent(u8),
 }
 
 /// What is known of processes that are not seen alive.
@@ -107,14 +107,18 @@ impl Absence {
         if follows && agent.is_some_and(left) { Self::Left } else { absence }
     }
 
-    fn text(self) -> String {
+    /// In words, of so many processes.
+    fn text(self, of: usize) -> String {
         match self {
             Self::Down => "down".to_owned(),
             Self::Left => "left".to_owned(),
             Self::Removed(view) => format!("not a member: removed as failed by view {view}"),
             Self::NoMember => "not a member".to_owned(),
             Self::Unseen => "not seen from this host".to_owned(),
-            Self::Silent => "cannot be read: their host does not answer".to_owned(),
+            Self::Silent(_) => {
+                let whose = if of == 1 { "its" } else { "their" };
+                format!("cannot be read: {whose} host does not answer")
+            }
         }
     }
 
@@ -133,7 +137,7 @@ impl Absence {
             .into_iter()
             .map(|(absence, names)| {
                 let how = if absence == Self::Down { shown_fates(&names, fates) } else { String::new() };
-                let text = format!("{} {}{how}", names.join(", "), absence.text());
+                let text = format!("{} {}{how}", names.join(", "), absence.text(names.len()));
                 Reason::new(Fault::Absent(absence, names.into_iter().map(str::to_owned).collect()), text)
             })
             .collect()
@@ -332,6 +336,19 @@ mod tests {
                 "app-9 down",
                 "node-2, app-2 not a member: removed as failed by view 7",
                 "app-1 not seen from this host"
+            ]
+        );
+    }
+
+    #[test]
+    fn members_of_a_silent_host_are_one_reason_and_those_of_another_one_are_another() {
+        let silent = [("coord-2", 2), ("node-3", 3), ("coord-3", 3)];
+        let absent = silent.map(|(name, host)| (name.to_owned(), Absence::Silent(host))).into();
+        assert_eq!(
+            texts(Absence::reasons(["coord-3", "coord-2", "node-3"], &absent, &BTreeMap::new())),
+            [
+                "coord-2 cannot be read: its host does not answer",
+                "coord-3, node-3 cannot be read: their host does not answer"
             ]
         );
     }

@@ -148,8 +148,11 @@ impl<'a> Advisor<'a> {
                     self.hosts_of(names)
                 )
             }
-            Fault::Absent(Absence::Unseen | Absence::Silent, names) => {
+            Fault::Absent(Absence::Unseen, names) => {
                 format!("run `obol status` on {}, and check the gateway there", self.hosts_of(names))
+            }
+            Fault::Absent(Absence::Silent(host), _) => {
+                format!("run `obol status` on host {host}, and check the gateway there")
             }
             Fault::Counted(names) => {
                 let each = |name: &String| match name.strip_prefix("coord-") {
@@ -228,6 +231,7 @@ impl<'a> Advisor<'a> {
         hosts.dedup();
         let listed: Vec<String> = hosts.iter().map(u8::to_string).collect();
         match hosts.len() {
+            0 if names.len() == 1 => "its host".to_owned(),
             0 => "their hosts".to_owned(),
             1 => format!("host {}", listed.join("")),
             _ => format!("hosts {}", listed.join(", ")),
@@ -352,6 +356,12 @@ mod tests {
             since == Some(50) && remedy.starts_with("run `obol status` on host 1: it is down"),
             "{remedy}"
         );
+        let (_, remedy) = said(&hosts(), &events, Fault::Absent(Absence::Silent(3), names(&["job-1"])));
+        assert_eq!(remedy, "run `obol status` on host 3, and check the gateway there");
+        for (all, whose) in [(&["job-1"][..], "its host,"), (&["job-1", "job-2"], "their hosts,")] {
+            let (_, remedy) = said(&hosts(), &events, Fault::Absent(Absence::Unseen, names(all)));
+            assert!(remedy.starts_with(&format!("run `obol status` on {whose}")), "{remedy}");
+        }
         let majority = |down: &[&str], spare| Fault::Majority { down: names(down), spare };
         assert_eq!(said(&local(), &events, majority(&["app-1", "node-2"], 1)).0, Some(50), "the second one");
         assert_eq!(said(&local(), &events, majority(&["app-1", "node-3"], 0)).0, None, "one may be earlier");

@@ -582,16 +582,16 @@ impl Observer {
         };
         let absence = Absence::with_agent(name, agent.as_deref(), &known);
         // If no host answers, this one may be cut off.
-        let is_silent = absence == Absence::Unseen && self.doubt.is_none() && self.is_silent(name, view);
-        Some(if is_silent { Absence::Silent } else { absence })
+        let may_be_silent = absence == Absence::Unseen && self.doubt.is_none();
+        let silent = may_be_silent.then(|| self.silent_host(name, view)).flatten();
+        Some(silent.map_or(absence, Absence::Silent))
     }
 
-    /// Whether the host of a member does not answer.
-    fn is_silent(&self, name: &str, view: Option<&View>) -> bool {
-        let mut named = view.iter().flat_map(|view| &view.members).filter(|m| m.name.as_str() == name);
-        named.any(|m| {
-            self.deployment.host_of(m.address.region).is_some_and(|host| self.silent.contains(&host))
-        })
+    /// The host of a member, if it does not answer.
+    fn silent_host(&self, name: &str, view: Option<&View>) -> Option<u8> {
+        let named = view.iter().flat_map(|view| &view.members).filter(|m| m.name.as_str() == name);
+        let mut hosts = named.filter_map(|m| self.deployment.host_of(m.address.region));
+        hosts.find(|host| self.silent.contains(host))
     }
 
     fn deployment_without_coordinators(&self) -> impl Iterator<Item = String> + use<> {
