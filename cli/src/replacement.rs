@@ -8,6 +8,7 @@ use obol_membership::recorder::Kind as Event;
 use obol_membership::replace::{spares, vacant};
 use obol_membership::view::coordinator_name;
 use obol_observe::figures::total;
+use obol_observe::judge::Fault;
 use obol_observe::{Deciders, ObservedEvent, Observer, Process, Snapshot};
 use serde::Serialize;
 
@@ -35,6 +36,9 @@ pub(crate) struct ReplacementJson {
     /// Those of them who are not seen alive.
     #[serde(skip)]
     unseen: Vec<String>,
+    /// Whether too few are left of the others and of those that may be frozen or cut off on other hosts.
+    #[serde(skip)]
+    lost: bool,
     /// Those who are members and do not decide.
     spares: Vec<String>,
     /// How many were replaced, as far as the coordinators that run have counted.
@@ -73,6 +77,7 @@ impl ReplacementJson {
             majority,
             missing: view.into_iter().flat_map(vacant).map(|n| coordinator_name(n).to_string()).collect(),
             unseen,
+            lost: observer.judged().iter().any(|reason| matches!(reason.fault, Fault::Majority { .. })),
             spares: view.into_iter().flat_map(spares).map(|m| m.name.to_string()).collect(),
             replaced: total(snapshot.all_processes().map(|p| p.counter(Counter::Replacements))),
             last: last(&[Event::Replaced]).map(|seen| LastJson {
@@ -89,7 +94,18 @@ impl ReplacementJson {
         let mut parts = Vec::new();
         if !self.majority && !self.unseen.is_empty() {
             let unseen = self.unseen.join(", ");
-            parts.push(format!("{unseen} not seen; without a majority nothing can replace them"));
+            let (it, it_is, its_host) = match self.unseen.len() {
+                1 => ("it", "it is", "its host"),
+                _ => ("them", "they are", "their hosts"),
+            };
+            parts.push(match self.lost {
+                true => format!("{unseen} not seen; without a majority nothing can replace {it}"),
+                // The memory of those that are frozen decides, so that there may be a majority.
+                false => format!(
+                    "{unseen} not seen; if {it_is} frozen, `kill -CONT PID` on {its_host} lets {it} continue; if {it_is} \
+                     down, nothing can replace {it} without a majority"
+                ),
+            });
         } else if !self.missing.is_empty() {
             let missing = self.missing.join(", ");
             parts.push(match self.on {
@@ -110,5 +126,48 @@ impl ReplacementJson {
             parts.push(format!("the next not before {:.0} s", self.pause_left_s));
         }
         (!parts.is_empty()).then(|| format!("coordinators: {}", parts.join("; ")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn coordinators_that_may_be_frozen_are_not_said_to_be_gone() {
+        let line = |unseen: &[&str], lost| {
+            let unseen = unseen.iter().map(|name| (*name).to_owned()).collect();
+            let replacement = ReplacementJson {
+                on: true,
+                after_s: 60.0,
+                pause_s: 60.0,
+                deciders: Vec::new(),
+                majority: false,
+                missing: Vec::new(),
+                unseen,
+                lost,
+                spares: Vec::new(),
+                replaced: 0,
+                last: None,
+                pause_left_s: 0.0,
+            };
+            replacement.line().expect("something to say")
+        };
+        let (one, two) = (["coord-2"], ["coord-2", "coord-3"]);
+        assert_eq!(
+            line(&two, true),
+            "coordinators: coord-2, coord-3 not seen; without a majority nothing can replace them"
+        );
+        assert!(line(&one, true).ends_with("nothing can replace it"));
+        assert_eq!(
+            line(&two, false),
+            "coordinators: coord-2, coord-3 not seen; if they are frozen, `kill -CONT PID` on their hosts lets them \
+             continue; if they are down, nothing can replace them without a majority"
+        );
+        assert_eq!(
+            line(&one, false),
+            "coordinators: coord-2 not seen; if it is frozen, `kill -CONT PID` on its host lets it continue; if it is \
+             down, nothing can replace it without a majority"
+        );
     }
 }
