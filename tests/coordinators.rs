@@ -144,12 +144,12 @@ fn coordinators_that_fail_one_at_a_time_are_replaced_and_need_nobody() {
     // The lowest number without a process.
     root.until("coord-1 is replaced", |s| decide(s, &["coord-2", "coord-3", "coord-4"]));
     root.healthy();
-    let at = |event: &str| -> Vec<f64> {
+    let at = |event: &str| -> Vec<u64> {
         let events = root.events().into_iter().filter(|e| e["event"] == event);
-        events.map(|e| e["us"].as_f64().expect("a number")).collect()
+        events.map(|e| e["at_ns"].as_u64().expect("a number")).collect()
     };
     let (come, gone) = (at("replacing"), at("replaced"));
-    let paused = |at: f64| gone.iter().all(|gone| *gone > at || at - gone >= pause.as_micros_f64());
+    let paused = |at: u64| gone.iter().all(|gone| *gone > at || at - gone >= pause.0);
     assert!(come.iter().all(|at| paused(*at)), "replaced without a pause: {come:?} come, {gone:?} go");
 }
 

@@ -20,13 +20,13 @@ fn a_headless_cluster_tells_its_life_in_json_and_ends_by_itself() {
     assert!(events.contains(&"view") && events.last() == Some(&"summary"), "{events:?}");
     for line in &ended.lines {
         let keys: &[&str] = match line["event"].as_str() {
-            Some("up") => &["health", "reasons", "seconds", "deadbeat"],
+            Some("up") => &["health", "reasons", "after_s", "deadbeat"],
             Some("view") => {
                 &["view", "base", "members", "leader", "causes", "decided_by", "stamps", "received", "active"]
             }
             Some("health") => &["health", "reasons"],
             Some("summary") => &[
-                "seconds",
+                "after_s",
                 "view",
                 "view_changes",
                 "health",
@@ -38,6 +38,9 @@ fn a_headless_cluster_tells_its_life_in_json_and_ends_by_itself() {
             other => panic!("{other:?} is not documented"),
         };
         assert!(keys.iter().all(|key| line.get(key).is_some()), "{keys:?} in {line}");
+        let stamps = ["stamps", "received", "active"].map(|key| line[key].as_array().cloned());
+        let mut stamps = stamps.into_iter().flatten().flatten();
+        assert!(stamps.all(|stamp| stamp["after_us"].is_f64()), "{line}");
     }
     let summary = ended.lines.last().expect("the summary");
     assert!(summary["renewals_on_time"].as_u64() > Some(0), "{summary}");

@@ -17,7 +17,9 @@ fn profile() -> String {
 
 /// What a host says about the pulses of another one.
 fn peer(status: &Status, host: u8) -> Value {
-    let peers = status.json["gateway"]["pulses"]["peers"].as_array().cloned().unwrap_or_default();
+    let pulses = &status.json["gateway"]["pulses"];
+    assert!(pulses.is_null() || pulses["timeout_us"] == 800_000.0, "{pulses}");
+    let peers = pulses["peers"].as_array().cloned().unwrap_or_default();
     peers.into_iter().find(|peer| peer["host"] == host).unwrap_or_default()
 }
 

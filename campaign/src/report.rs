@@ -41,6 +41,7 @@ pub struct Failure {
     /// The row of the table of invariants.
     pub row: u8,
     /// True time in nanoseconds.
+    #[serde(rename = "at_ns")]
     pub time: u64,
     /// What happened.
     pub what: String,
@@ -65,8 +66,10 @@ pub struct Report {
     /// How many seeds took each path, and the first of them.
     pub marks: Vec<Reached>,
     /// Elapsed time.
+    #[serde(rename = "wall_s")]
     pub wall_seconds: f64,
     /// Processor time of all threads together.
+    #[serde(rename = "cpu_s")]
     pub cpu_seconds: f64,
     /// The violations, by seed; the first few.
     pub failures: Vec<Failure>,

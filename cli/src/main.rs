@@ -10,6 +10,7 @@ mod leaving;
 mod logging;
 mod names;
 mod peer_server;
+mod pulses;
 mod replacement;
 mod running;
 mod saved;

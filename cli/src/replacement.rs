@@ -17,7 +17,7 @@ use serde::Serialize;
 struct LastJson {
     coordinator: String,
     view: u64,
-    seconds_ago: f64,
+    ago_s: f64,
 }
 
 /// Replacing coordinators, in JSON.
@@ -83,7 +83,7 @@ impl ReplacementJson {
             last: last(&[Event::Replaced]).map(|seen| LastJson {
                 coordinator: format!("coord-{}", seen.event.record.a),
                 view: seen.event.record.b,
-                seconds_ago: seconds(snapshot.at.since(seen.event.at)),
+                ago_s: seconds(snapshot.at.since(seen.event.at)),
             }),
             pause_left_s: seconds(left),
         }
@@ -119,8 +119,8 @@ impl ReplacementJson {
             parts.push("no spare runs".to_owned());
         }
         if let Some(last) = &self.last {
-            let LastJson { coordinator, seconds_ago, .. } = last;
-            parts.push(format!("{coordinator} replaced {seconds_ago:.0} s ago ({} in all)", self.replaced));
+            let LastJson { coordinator, ago_s, .. } = last;
+            parts.push(format!("{coordinator} replaced {ago_s:.0} s ago ({} in all)", self.replaced));
         }
         if self.on && self.pause_left_s > 0.0 {
             parts.push(format!("the next not before {:.0} s", self.pause_left_s));

@@ -4,6 +4,7 @@
 use crate::poll::live::Live;
 use crate::poll::sample::{MarkRow, Sample};
 use crate::poll::{ClusterLocation, Update};
+use crate::report::iso;
 use crate::state::alerts::Raised;
 use crate::state::data::Data;
 use obol_fabric::{Instant, Name, Nanos, ViewId};
@@ -244,7 +245,7 @@ impl Derive {
                 ("alert", json!(name)),
                 ("process", json!(about)),
                 ("clause", json!(clause)),
-                ("since_ns", json!(since)),
+                ("since", json!(iso(since))),
                 ("remedy", json!(rule.remedy)),
                 ("runbook", json!(format!("docs/alerts.md#{}", rule.section.to_lowercase()))),
             ]);
@@ -434,6 +435,9 @@ mod tests {
         assert_eq!(states, [State::Firing, State::Resolved], "{:?}", titles(&found));
         assert!(found.iter().all(|event| event.kind == Kind::Alert && event.subject == "late renewals"));
         assert_ne!(found[0].id, found[1].id);
+        // As `obol status` has it beside a reason.
+        let since = found[0].details["since"].as_str().expect("a text");
+        assert!(since.len() == "2026-11-25T02:14:07.120394Z".len() && since.ends_with('Z'), "{since}");
     }
 
     #[test]

@@ -38,6 +38,7 @@ const SEED: u64 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Wanted {
     /// At most one gap beyond the level in this many seconds.
+    #[serde(rename = "every_s")]
     pub every_seconds: f64,
     /// The confidence of that, between 0.5 and 1.
     pub confidence: f64,

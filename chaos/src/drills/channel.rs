@@ -2,7 +2,6 @@
 
 use crate::control::LINE_BYTES_MAX;
 use crate::drillfile::guards::Keep;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::io::{self, BufRead as _, BufReader, Read};
@@ -209,7 +208,7 @@ pub enum Reply {
 pub(super) const LATE: &str = "the cue did not arrive in time";
 
 /// When a fault was injected.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stamp {
     /// The victim; `host` for a fault of the host.
     pub name: String,

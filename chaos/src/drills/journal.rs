@@ -4,17 +4,18 @@ use super::channel::Stamp;
 use super::probe::Probed;
 use crate::drillfile::{Drill, Metric};
 use obol_fabric::Nanos;
+use obol_observe::calendar;
 use obol_observe::figures::total;
 use obol_observe::stats::{Distribution, Summary};
 use obol_observe::timeline::Phases;
 use obol_observe::{Percentile, named_enum};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::thread;
 
-/// The schema of a journal.
-pub const SCHEMA: u32 = 1;
+/// The schema of a journal. In 2, the names of times end with their units, and `began` is a text in UTC.
+pub const SCHEMA: u32 = 2;
 
 /// The machine that a drill ran on.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -113,6 +114,8 @@ pub struct Trial {
     /// The victims.
     pub victims: Vec<Victim>,
     /// When each fault was injected, as stamped by the fault agent.
+    #[serde(serialize_with = "injected")]
+    #[schemars(with = "Vec<Injected<'static>>")]
     pub stamps: Vec<Stamp>,
     /// Between the first stamp and the last, in nanoseconds.
     pub skew_ns: u64,
@@ -143,6 +146,36 @@ pub struct Trial {
     /// How long a victim could still use the old view after the new one was active, in
     /// nanoseconds; must be 0.
     pub overlap_ns: u64,
+}
+
+/// A [`Stamp`] in a journal. Between runner and fault agent, its names are those of the channel.
+#[derive(Serialize, JsonSchema)]
+struct Injected<'a> {
+    /// The victim; `host` for a fault of the host.
+    name: &'a str,
+    /// The clock of the runner's host right before, in nanoseconds.
+    at_ns: u64,
+    /// Why it missed.
+    error: Option<&'a str>,
+    /// The number of the fault agent's host.
+    host: u8,
+    /// By how much the time may be off, in nanoseconds.
+    clock_error_ns: u64,
+}
+
+fn injected<S: Serializer>(stamps: &[Stamp], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(stamps.iter().map(|Stamp { name, at, error, host, clock_error }| Injected {
+        name,
+        at_ns: *at,
+        error: error.as_deref(),
+        host: *host,
+        clock_error_ns: *clock_error,
+    }))
+}
+
+/// Seconds since 1970 as a text.
+fn in_utc<S: Serializer>(seconds: &u64, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&calendar::utc(Nanos::from_secs(*seconds).0, "%FT%TZ"))
 }
 
 impl Trial {
@@ -180,9 +213,12 @@ pub struct Journal {
     pub drill: String,
     /// Its title.
     pub title: String,
-    /// Seconds since 1970 when it began.
+    /// When it began, in UTC.
+    #[serde(serialize_with = "in_utc")]
+    #[schemars(with = "String")]
     pub began: u64,
     /// Seconds that it took.
+    #[serde(rename = "took_s")]
     pub took: u64,
     /// How it ended.
     pub verdict: Verdict,

@@ -241,6 +241,7 @@ pub struct Tuned {
     /// The share of timely renewals that is wanted, in percent.
     pub wanted_percent: f64,
     /// Seconds of each step, unless it ended early as hopeless.
+    #[serde(rename = "step_s")]
     pub step_seconds: f64,
     /// Every step.
     pub sweep: Vec<Measured>,

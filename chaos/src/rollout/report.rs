@@ -11,7 +11,7 @@ use std::io;
 use std::path::Path;
 
 /// The schema of the JSON form.
-const SCHEMA: u32 = 1;
+const SCHEMA: u32 = 2;
 
 /// How a program of the rollout ended.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -23,13 +23,14 @@ pub struct Ended {
     /// Whether it succeeded.
     pub succeeded: bool,
     /// Seconds that it took.
+    #[serde(rename = "took_s")]
     pub took: f64,
 }
 
 /// The figures of one side.
 #[derive(Clone, Debug, Serialize)]
 struct Side {
-    seconds: f64,
+    observed_s: f64,
     failovers_us: Summary,
     /// Failovers whose stamps are not complete.
     failovers_unmeasured: usize,
@@ -83,7 +84,7 @@ impl Side {
             renewals.add_many(obol_observe::histograms::floor(bucket), n);
         }
         Self {
-            seconds: period.span.0 as f64 / 1e9,
+            observed_s: period.span.0 as f64 / 1e9,
             failovers_us: distribution(period).summary(),
             failovers_unmeasured: period.failovers.values().filter(|span| span.is_none()).count(),
             renewals_us: renewals.summary(),
@@ -106,7 +107,7 @@ impl Side {
         let longest = |summary: &Summary| if summary.n == 0 { "--".to_owned() } else { shown(summary.max) };
         let share = self.late_share.map_or("--".to_owned(), |share| format!("{:.4} %", share * 100.0));
         vec![
-            ("observed for", shown(self.seconds * 1e6)),
+            ("observed for", shown(self.observed_s * 1e6)),
             ("failovers", failovers.n.to_string()),
             ("failover p50", claimed(failovers.p50)),
             ("failover p90", claimed(failovers.p90)),
@@ -311,6 +312,8 @@ mod tests {
         let who = &json["since"]["who_failed"][0];
         assert_eq!((&who["name"], &who["host"], &who["view"]), (&"app-150".into(), &2.into(), &9.into()));
         assert_eq!(json["verdict"], "failed");
+        assert_eq!((&json["command"]["took_s"], &json["before"]["observed_s"]), (&12.5.into(), &60.0.into()));
+        assert_eq!(json["began"], "1970-01-01T00:00:00Z");
         assert_eq!(json["compared"][0]["holds"], false);
         assert_eq!(json["before"]["failovers_us"]["n"], 30);
         assert_eq!(json["before"]["failovers_us"]["p99"], serde_json::Value::Null);

@@ -5,7 +5,7 @@ use obol_chaos::drillfile::{
     self, AbortMetric, Drill, Keep, Metric, Select, TargetKind, parse, schema, shipped,
 };
 use obol_chaos::drills::channel::Stamp;
-use obol_chaos::drills::journal::{Outcome, Trial, Victim, distribution, judge, lacks, verdict};
+use obol_chaos::drills::journal::{Outcome, SCHEMA, Trial, Victim, distribution, judge, lacks, verdict};
 use obol_chaos::drills::{Host, Journal, Probed, Verdict, journal_schema};
 use obol_chaos::faults::KINDS;
 use obol_fabric::Nanos;
@@ -429,7 +429,7 @@ fn the_published_schema_accepts_a_full_journal() {
     let (drill, _) = drillfile::load("triple-loss").expect("it ships");
     let probed = vec![Probed { probe: drill.steady[0].probe, holds: true, saw: "all".to_owned() }];
     let journal = Journal {
-        schema: 1,
+        schema: SCHEMA,
         drill: drill.id.clone(),
         title: drill.title.clone(),
         began: 1,
@@ -452,6 +452,9 @@ fn the_published_schema_accepts_a_full_journal() {
     let schema = journal_schema();
     let value = serde_json::to_value(&journal).expect("JSON");
     assert!(fits(&schema, &value), "{value:#}");
+    assert_eq!((&value["began"], &value["took_s"]), (&"1970-01-01T00:00:01Z".into(), &2.into()));
+    let stamp = &value["trials"][0]["stamps"][0];
+    assert_eq!((&stamp["at_ns"], &stamp["clock_error_ns"]), (&12.into(), &5.into()));
     for key in ["trials", "host", "verdict"] {
         let mut wrong = value.clone();
         wrong[key] = Value::from("?");

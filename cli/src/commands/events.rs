@@ -37,15 +37,15 @@ pub(crate) struct Events {
 /// Events without a span.
 const LAST: usize = 100;
 
-/// An event in JSON; `us` on this host's monotonic clock, off by at most `doubt_us` where it is
+/// An event in JSON; `at_ns` on this host's monotonic clock, off by at most `clock_error_ns` where it is
 /// another host's event; `time` is the same moment in UTC, by this host's clock as it is set now.
 /// `text` says what `a` and `b` mean; `who` and `by` are the names of the members whose numbers are in
 /// `a` and `b`, where they are known. `hold_us` is for how long joins of a name are on hold.
 #[derive(Serialize)]
 struct EventJson<'a> {
     time: String,
-    us: f64,
-    doubt_us: f64,
+    at_ns: u64,
+    clock_error_ns: u64,
     process: &'a str,
     event: &'static str,
     #[serde(rename = "level")]
@@ -94,15 +94,13 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Events) -> Result<ExitCode,
         let reason = Reason::from_repr(record.reason).filter(|_| record.reason != 0).map(Reason::name);
         let text = event_text::describe(record.kind, record.a, record.b, |n| names.shown(Incarnation(n)));
         if json {
-            let us = event.at.0 as f64 / 1e3;
             let (process, name) = (process.as_str(), record.kind.name());
-            let doubt_us = clock_error.as_micros_f64();
             let (who, by) = event_text::members(record.kind, record.a, record.b);
             let named = |who: Option<Incarnation>| who.and_then(|who| Some(names.get(who)?.to_string()));
             output::json(&EventJson {
                 time: time(event.at),
-                us,
-                doubt_us,
+                at_ns: event.at.0,
+                clock_error_ns: clock_error.0,
                 process,
                 event: name,
                 reason,

@@ -1,5 +1,6 @@
 //! `obol status`: one look at a cluster, for people and for scripts.
 
+use crate::pulses;
 use crate::replacement::ReplacementJson;
 use crate::table;
 use clap::Args;
@@ -212,7 +213,7 @@ struct GatewayJson {
     /// What it has let in and refused since it was started.
     counters: BTreeMap<&'static str, u64>,
     /// What the pulses of other hosts show, if the profile has any.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "pulses::with_units")]
     pulses: Option<PulseReport>,
 }
 

@@ -86,7 +86,7 @@ impl Daemon {
 }
 
 /// One restart.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 struct Step {
     #[serde(serialize_with = "as_text")]
     name: Name,
@@ -98,7 +98,7 @@ struct Step {
     before: Life,
     leads: bool,
     /// From the restart until it was back and the cluster healthy.
-    seconds: Option<String>,
+    took_s: Option<f64>,
 }
 
 /// Distinguishes a daemon from its successor.
@@ -159,7 +159,7 @@ impl Step {
         let (kind, unit) = unit(process)?;
         let leads = kind == Daemon::Coordinator && leader == Some(name);
         let (from, before) = (process.version.to_string(), Life::Member(process.incarnation));
-        Some(Self { name, kind, unit, from, before, leads, seconds: None })
+        Some(Self { name, kind, unit, from, before, leads, took_s: None })
     }
 
     /// Later ones are restarted later.
@@ -178,7 +178,7 @@ fn plan(snapshot: &Snapshot, gateway: Option<RunningGateway>, all: bool) -> Vec<
         gateway.filter(|found| all || found.version != own)
     {
         let (unit, from, before) = ("obol-gateway".to_owned(), version.to_string(), Life::Gateway(process));
-        steps.push(Step { name, kind: Daemon::Gateway, unit, from, before, leads: false, seconds: None });
+        steps.push(Step { name, kind: Daemon::Gateway, unit, from, before, leads: false, took_s: None });
     }
     steps.sort_by_key(Step::order);
     steps
@@ -367,12 +367,12 @@ fn restart_all(
             return Err(Failure::Failed(left(&why, steps, at)));
         }
         done?;
-        let seconds = format!("{:.3}", begun.elapsed().as_secs_f64());
+        let took_s = begun.elapsed().as_secs_f64();
         if !args.json {
-            output::line(format_args!("{}: back, and the cluster healthy, after {seconds} s", step.unit))?;
+            output::line(format_args!("{}: back, and the cluster healthy, after {took_s:.3} s", step.unit))?;
         }
         if let Some(step) = steps.get_mut(at) {
-            step.seconds = Some(seconds);
+            step.took_s = Some(took_s);
         }
         if stop.load(Ordering::Relaxed) && at + 1 < steps.len() {
             return Err(Failure::Failed(left(INTERRUPTED, steps, at)));

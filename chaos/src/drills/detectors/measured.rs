@@ -77,6 +77,7 @@ pub struct Measured {
     /// Suspicions without a fault: members that were removed, and hosts that a gateway found silent.
     pub false_suspicions: u64,
     /// For how long they were counted, in seconds.
+    #[serde(rename = "counted_s")]
     pub seconds: u64,
     /// What kept repetitions from being measured, and what the drill remarks.
     pub remarks: Vec<String>,

@@ -19,11 +19,18 @@ const SETTLE_TIMEOUT: Nanos = Nanos::from_secs(1);
 /// Between two tables.
 const TABLE_EVERY: Nanos = Nanos::from_secs(5);
 
-/// One stamp of a view change in JSON: microseconds since its first stamp.
+/// A process's stamp of a view change in JSON: how long after the first stamp of all.
 #[derive(Serialize)]
 struct StampJson {
     process: String,
-    us: f64,
+    after_us: f64,
+}
+
+/// A stamp of the decider, likewise.
+#[derive(Serialize)]
+struct StepJson {
+    step: &'static str,
+    after_us: f64,
 }
 
 /// A view change in JSON.
@@ -36,7 +43,7 @@ struct ViewJson {
     leader: Option<String>,
     causes: Vec<String>,
     decided_by: Option<String>,
-    stamps: Vec<(&'static str, f64)>,
+    stamps: Vec<StepJson>,
     received: Vec<StampJson>,
     active: Vec<StampJson>,
 }
@@ -45,7 +52,7 @@ struct ViewJson {
 #[derive(Serialize)]
 pub(crate) struct SummaryJson {
     event: &'static str,
-    seconds: f64,
+    after_s: f64,
     view: Option<u64>,
     view_changes: u64,
     health: Health,
@@ -60,7 +67,7 @@ impl SummaryJson {
     pub(crate) fn words(&self) -> String {
         format!(
             "After {:.1}s it was {} in view {}; {} renewals on time, {} late, {} failed",
-            self.seconds,
+            self.after_s,
             self.health.name(),
             self.view.map_or("none".to_owned(), |view| view.to_string()),
             self.renewals_on_time,
@@ -199,10 +206,14 @@ impl Live {
         });
         let stamps = stamps(&line, notice);
         let zero = stamps.first().map_or(snapshot.at, |(_, at)| *at);
-        let us = |at: Instant| at.since(zero).as_micros_f64();
+        let after_us = |at: Instant| at.since(zero).as_micros_f64();
         if self.json {
             let rows = |of: &BTreeMap<Name, Instant>| -> Vec<StampJson> {
-                of.iter().map(|(name, at)| StampJson { process: name.to_string(), us: us(*at) }).collect()
+                let row = |(name, at): (&Name, &Instant)| StampJson {
+                    process: name.to_string(),
+                    after_us: after_us(*at),
+                };
+                of.iter().map(row).collect()
             };
             return output::json(&ViewJson {
                 event: "view",
@@ -212,7 +223,7 @@ impl Live {
                 leader: snapshot.leader_name().map(|name| name.to_string()),
                 causes: self.names.causes(view),
                 decided_by: line.decider.map(|name| name.to_string()),
-                stamps: stamps.iter().map(|(what, at)| (*what, us(*at))).collect(),
+                stamps: stamps.iter().map(|&(step, at)| StepJson { step, after_us: after_us(at) }).collect(),
                 received: rows(&line.received),
                 active: rows(&line.active),
             });
@@ -253,7 +264,7 @@ impl Live {
         let Renewals { on_time, late, failed } = self.observer.renewals();
         SummaryJson {
             event: "summary",
-            seconds: clock::now().since(self.began).0 as f64 / 1e9,
+            after_s: clock::now().since(self.began).0 as f64 / 1e9,
             view: snapshot.view.as_ref().map(|view| view.id.0),
             view_changes: self.changes,
             health: snapshot.health,

@@ -753,25 +753,25 @@ struct FailedJson<'a> {
 }
 
 fn report_up(snapshot: &Snapshot, began: Instant, options: &Up) -> std::io::Result<()> {
-    let seconds = began.elapsed().as_secs_f64();
+    let after_s = began.elapsed().as_secs_f64();
     if options.json {
         #[derive(Serialize)]
         struct UpJson<'a> {
             event: &'static str,
             health: Health,
             reasons: &'a [String],
-            seconds: f64,
+            after_s: f64,
             deadbeat: Option<&'static str>,
         }
         let (health, reasons) = (snapshot.health, snapshot.reasons.as_slice());
         let deadbeat = snapshot.detection().map(Detection::name);
-        return output::json(&UpJson { event: "up", health, reasons, seconds, deadbeat });
+        return output::json(&UpJson { event: "up", health, reasons, after_s, deadbeat });
     }
     if options.headless {
         let deaths = snapshot
             .detection()
             .map_or(String::new(), |by| format!("; deaths are detected by {}", by.name()));
-        output::line(format_args!("up after {seconds:.2}s: {}{deaths}", snapshot.health.name()))?;
+        output::line(format_args!("up after {after_s:.2}s: {}{deaths}", snapshot.health.name()))?;
         for reason in &snapshot.reasons {
             output::line(format_args!("  ! {reason}"))?;
         }
