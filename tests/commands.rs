@@ -3,6 +3,7 @@
 
 use crate::support::{Ran, Root, obol, until};
 use obol_fabric::checks::skipped;
+use serde_json::json;
 use std::fs;
 use std::io::Read;
 use std::process::{Command, Stdio};
@@ -15,7 +16,7 @@ pub(crate) fn ran(arguments: &[&str]) -> Ran {
 const WITHOUT_CLUSTER: [&str; 5] = ["bench", "sim", "profile", "config", "completions"];
 
 /// Every command that operators see, with its options.
-const COMMANDS: [(&[&str], &[&str]); 24] = [
+const COMMANDS: [(&[&str], &[&str]); 26] = [
     (&["up"], &["--coordinators", "--apps", "--profile", "--headless", "--for", "--json", "obol status"]),
     (
         &["status"],
@@ -26,7 +27,8 @@ const COMMANDS: [(&[&str], &[&str]); 24] = [
     (&["kill"], &["<TARGET>", "leader"]),
     (&["stop"], &["<TARGET>", "gracefully"]),
     (&["start"], &["<TARGET>", "app-2"]),
-    (&["down"], &["crashed `up`"]),
+    (&["down"], &["crashed `up`", "--json"]),
+    (&["forget"], &["<NAME>", "--json"]),
     (&["coordinator", "add"], &["[NUMBER]", "--json", "Exit codes"]),
     (&["coordinator", "remove"], &["<NUMBER>", "--json", "Exit codes"]),
     (&["coordinator", "replace"], &["<NUMBER>", "--with", "--json", "Exit codes"]),
@@ -36,11 +38,12 @@ const COMMANDS: [(&[&str], &[&str]); 24] = [
     (&["sim", "campaign"], &["--seeds", "--seed", "--keep", "--json"]),
     (&["sim", "replay"], &["<SEED|FILE>", "--mutant"]),
     (&["sim", "shrink"], &["<SEED|FILE>", "--mutant", "--output", "--budget"]),
-    (&["profile", "list"], &[]),
-    (&["profile", "show"], &["<PROFILE>"]),
-    (&["profile", "check"], &["<FILE>"]),
-    (&["config", "check"], &["[FILE]"]),
-    (&["config", "print"], &["[FILE]"]),
+    (&["profile", "list"], &["--json"]),
+    (&["profile", "show"], &["<PROFILE>", "--json"]),
+    (&["profile", "check"], &["<FILE>", "--json"]),
+    (&["profile", "reference"], &["--json"]),
+    (&["config", "check"], &["[FILE]", "--json"]),
+    (&["config", "print"], &["[FILE]", "--json"]),
     (&["config", "schema"], &[]),
     (&["completions"], &["<SHELL>", "bash", "zsh", "fish"]),
 ];
@@ -191,6 +194,62 @@ fn a_bad_profile_is_refused_with_line_and_column_and_leaves_nothing() {
     root.run(&["up", "--profile", &path]).refused(&[&path]);
     root.run(&["up", "--profile", "desktop"]).refused(&["desktop", "laptop", "dedicated"]);
     root.is_gone();
+}
+
+#[test]
+fn profiles_are_listed_shown_and_checked_for_scripts() {
+    let listed = ran(&["profile", "list", "--json"]).ends(0).json();
+    assert_eq!(listed[0]["name"], "laptop");
+    assert!(listed[0]["description"].is_string(), "{listed}");
+    let shown = ran(&["profile", "show", "laptop", "--json"]).ends(0).json();
+    assert_eq!((&shown["name"], &shown["lease"]["duration"]), (&"laptop".into(), &"20ms".into()));
+    let reference = ran(&["profile", "reference", "--json"]).ends(0).json();
+    let keys = reference["keys"].as_array().expect("an array");
+    let lease = keys.iter().find(|key| key["key"] == "lease.duration").expect("a key");
+    assert!(lease["wanted"].as_str().is_some_and(|wanted| wanted.starts_with("A duration from ")), "{lease}");
+    assert!(reference["rules"].as_array().is_some_and(|rules| !rules.is_empty()), "{reference}");
+    let root = Root::new();
+    let file = root.note("profile.toml");
+    let path = file.to_str().expect("text");
+    let text = ran(&["profile", "show", "laptop"]).ends(0).out;
+    fs::write(&file, &text).expect("written");
+    assert_eq!(
+        ran(&["profile", "check", path, "--json"]).ends(0).json(),
+        json!({"file": path, "name": "laptop", "problems": []})
+    );
+    fs::write(&file, text.replacen("renew_every = ", "renew_evry = ", 1)).expect("written");
+    let bad = ran(&["profile", "check", path, "--json"]).ends(2);
+    assert!(bad.err.contains("did you mean lease.renew_every?"), "{bad:?}");
+    let (json, text) = (bad.json(), "unknown key lease.renew_evry; did you mean lease.renew_every?");
+    let mut problems = json["problems"].as_array().expect("an array").iter();
+    let problem = problems.find(|problem| problem["text"] == text).expect("the mistyped key");
+    assert_eq!((&problem["column"], problem["line"].is_u64()), (&1.into(), true), "{bad:?}");
+    fs::remove_file(&file).expect("removed");
+    assert_eq!(ran(&["profile", "check", path, "--json"]).ends(2).out, "", "it cannot be read");
+}
+
+#[test]
+fn configurations_are_printed_and_checked_for_scripts() {
+    let root = Root::new();
+    let file = root.note("console.toml");
+    let path = file.to_str().expect("text");
+    fs::write(&file, "theme = \"dark\"\n").expect("written");
+    let printed = ran(&["config", "print", path, "--json"]).ends(0).json();
+    assert_eq!((&printed["theme"], &printed["mouse"]), (&"dark".into(), &true.into()));
+    assert!(printed["keys"]["quit"].is_array(), "{printed}");
+    let check = |code| ran(&["config", "check", path, "--json"]).ends(code);
+    assert_eq!(check(0).json(), json!({"file": path, "exists": true, "problems": []}));
+    fs::write(&file, "theme = \"drak\"\n").expect("written");
+    let bad = check(2).json();
+    let problem = &bad["problems"][0];
+    assert_eq!((&problem["line"], &problem["column"]), (&1.into(), &9.into()), "{bad}");
+    assert!(problem["text"].as_str().is_some_and(|text| text.contains("did you mean dark?")), "{bad}");
+    let none = root.note("none");
+    let mut own = obol();
+    own.args(["config", "check", "--json"]).env("XDG_CONFIG_HOME", &none).env_remove("OBOL_CONFIG");
+    let own = Ran::of(&mut own).ends(0).json();
+    let wanted = none.join("obol/console.toml");
+    assert_eq!(own, json!({"file": wanted.to_str(), "exists": false, "problems": []}));
 }
 
 #[test]

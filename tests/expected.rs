@@ -1,6 +1,7 @@
 //! Members that are expected back: who is missed, until when, and by which word.
 
 use crate::support::{Root, Status, signal};
+use serde_json::json;
 use std::process::{Child, Stdio};
 
 fn program(root: &Root, name: &str, of: &str) -> Child {
@@ -54,7 +55,8 @@ fn a_program_that_was_killed_is_missed_until_it_is_back_or_forgotten() {
     ends("badly", "sleep 1; exit 3", 3);
     root.until("it is missed", |status| missed(status, "badly"));
     // The deployment's own are expected as well, until an operator says otherwise.
-    root.run(&["forget", "badly"]).ends(0);
+    let forgotten = root.run(&["forget", "badly", "--json"]).ends(0).json();
+    assert_eq!(forgotten, json!({"cluster": "default", "names": ["badly"], "missed": null}));
     root.run(&["kill", "app-1"]).ends(0);
     root.until("it is down", |status| status.reasons().contains("app-1 down"));
     root.run(&["forget", "app-1"]).ends(0);

@@ -245,4 +245,5 @@ fn what_was_done_to_a_process_is_said_for_scripts() {
         done(&["mark", "deploy 1.4"]),
         json!({"cluster": "default", "text": "deploy 1.4", "missed": null})
     );
+    assert_eq!(done(&["down"]), json!({"cluster": "default", "kept": null}));
 }

@@ -66,6 +66,14 @@ struct StartedJson<'a> {
     in_place: bool,
 }
 
+/// What `down` did on one host, as JSON.
+#[derive(Serialize)]
+struct DownJson {
+    cluster: Name,
+    /// Its directory, if others than obol made it, so that it stays.
+    kept: Option<String>,
+}
+
 /// How long `down` waits for a supervisor, and for killed processes, to be gone.
 const DOWN_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long `stop` waits for a process to leave and end: longer than `obol run` gives its program by
@@ -407,7 +415,7 @@ pub(crate) fn is_running(pid: u32) -> bool {
 
 /// Ends the cluster by its supervisor if there is one, and by killing its processes if there is
 /// none; then removes what is left.
-pub(crate) fn down(root: &Path, cluster: Name) -> Result<ExitCode, Failure> {
+pub(crate) fn down(root: &Path, cluster: Name, json: bool) -> Result<ExitCode, Failure> {
     if let Ok(site) = Site::open(root, cluster)
         && site.deployment.is_prepared()
     {
@@ -417,9 +425,9 @@ pub(crate) fn down(root: &Path, cluster: Name) -> Result<ExitCode, Failure> {
     // that it has started.
     let further: Vec<_> =
         further_hosts(root, cluster).into_iter().map(|name| (name, Cluster::open(root, name))).collect();
-    end_cluster(root, cluster, Cluster::open(root, cluster), false)?;
+    end_cluster(root, cluster, Cluster::open(root, cluster), (false, json))?;
     for (name, opened) in further {
-        end_cluster(root, name, opened, true)?;
+        end_cluster(root, name, opened, (true, json))?;
     }
     logging::retire();
     Ok(ExitCode::SUCCESS)
@@ -442,7 +450,7 @@ fn end_cluster(
     root: &Path,
     cluster: Name,
     opened: Result<Cluster, HostError>,
-    was_there: bool,
+    (was_there, json): (bool, bool),
 ) -> Result<(), Failure> {
     let opened = match opened {
         Ok(opened) => Some(opened),
@@ -456,6 +464,7 @@ fn end_cluster(
         Err(HostError::NotFound { .. }) if was_there || root.join(cluster.as_str()).exists() => None,
         Err(error) => return Err(Failure::refused(error)),
     };
+    let mut kept = None;
     // If it is gone by now, another command has ended the cluster.
     if let Ok(directory) = Directory::open(root, cluster) {
         ask_to_end(&directory)?;
@@ -467,17 +476,19 @@ fn end_cluster(
             error => Failure::failed(error),
         })?;
         if directory.is_there() {
-            output::remark(format_args!(
-                "obol: {} was not made by obol and stays",
-                directory.path().display()
-            ))?;
+            let path = directory.path().display().to_string();
+            output::remark(format_args!("obol: {path} was not made by obol and stays"))?;
+            kept = Some(path);
         }
     } else if let Some(opened) = &opened {
         kill_all(opened)?;
     }
     saved::end(root, cluster)
         .map_err(|error| Failure::Failed(format!("cannot remove saved views: {error}")))?;
-    Ok(output::line(format_args!("cluster {cluster} is down"))?)
+    output::json_or(json, &DownJson { cluster, kept }, |_| {
+        output::line(format_args!("cluster {cluster} is down"))
+    })?;
+    Ok(())
 }
 
 /// Asks the supervisor to end the cluster, and waits until it has.

@@ -3,6 +3,7 @@
 
 use obol_chaos::drills::Verdict;
 use obol_observe::plain;
+use obol_profiles::{FileError, Problem};
 use serde::Serialize;
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
@@ -109,6 +110,34 @@ pub fn json_or<T: Serialize>(
     text: impl FnOnce(&T) -> io::Result<()>,
 ) -> io::Result<()> {
     if as_json { json(value) } else { text(value) }
+}
+
+/// A fault of a checked file, in JSON.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct ProblemJson {
+    line: usize,
+    column: usize,
+    text: String,
+}
+
+/// The faults of a file. None if it could not be read at all: the error says why.
+pub fn problems(error: &FileError) -> Vec<ProblemJson> {
+    let FileError::Refused { problems, .. } = error else { return Vec::new() };
+    let one = |Problem { line, column, fault }: &Problem| ProblemJson {
+        line: *line,
+        column: *column,
+        text: fault.to_string(),
+    };
+    problems.iter().map(one).collect()
+}
+
+/// Prints a text in TOML as JSON, or else as it is. Keys and values are the same in both.
+pub fn toml_or_json(as_json: bool, text: &str) -> Result<(), Failure> {
+    if !as_json {
+        return Ok(self::text(text)?);
+    }
+    let value: serde_json::Value = toml::from_str(text).map_err(Failure::failed)?;
+    Ok(json(&value)?)
 }
 
 /// Writes a file.

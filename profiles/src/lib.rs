@@ -31,3 +31,4 @@ pub use kind::SCHEMA;
 pub use load::BUILTIN;
 pub use profile::{Alert, Profile, Pulse, Rdma, Scheduling};
 pub use testbed::Testbed;
+pub use write::KeyMeaning;

@@ -48,6 +48,16 @@ impl Profile {
     pub fn reference() -> String {
         write::reference()
     }
+
+    /// All keys, as the reference has them.
+    pub fn keys() -> Vec<write::KeyMeaning> {
+        write::keys()
+    }
+
+    /// The rules between keys, one sentence each.
+    pub fn rules() -> Vec<String> {
+        write::rules()
+    }
 }
 
 /// `laptop`, which works everywhere.

@@ -3,6 +3,7 @@
 use crate::check::RULES;
 use crate::keys::{KEYS, Key};
 use crate::{BUILTIN, Profile};
+use serde::Serialize;
 use std::fmt::Write as _;
 
 /// The width of a comment.
@@ -72,6 +73,27 @@ fn wanted(key: &Key) -> String {
     sentence(&wanted)
 }
 
+/// A key as the reference has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct KeyMeaning {
+    /// Its table and name, such as `lease.duration`.
+    pub key: &'static str,
+    /// Type, unit and bounds, as a sentence.
+    pub wanted: String,
+    /// What it means.
+    pub meaning: &'static str,
+}
+
+/// All keys.
+pub(crate) fn keys() -> Vec<KeyMeaning> {
+    KEYS.iter().map(|key| KeyMeaning { key: key.path, wanted: wanted(key), meaning: key.doc }).collect()
+}
+
+/// The rules between keys.
+pub(crate) fn rules() -> Vec<String> {
+    RULES.iter().map(|rule| sentence(rule.must)).collect()
+}
+
 /// All keys as a Markdown table, with the values of the built-in profiles.
 pub(crate) fn reference() -> String {
     let mut text = String::from("| key | ");
@@ -90,8 +112,8 @@ pub(crate) fn reference() -> String {
         let _ = write!(text, "{} | {} |", wanted(key), key.doc);
     }
     text.push_str("\n\nRules between keys:\n\n");
-    for rule in RULES {
-        let _ = writeln!(text, "- {}", sentence(rule.must));
+    for rule in rules() {
+        let _ = writeln!(text, "- {rule}");
     }
     text
 }

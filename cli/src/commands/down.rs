@@ -15,8 +15,12 @@ use std::process::ExitCode;
         \nA host that `obol host prepare` has set up is refused: its directory holds votes that the other hosts count on. `obol host clean` \
         removes it."
 )]
-pub(crate) struct Down;
+pub(crate) struct Down {
+    /// Print one JSON object for each cluster that is ended
+    #[arg(long)]
+    json: bool,
+}
 
-pub(crate) fn run(root: &Path, cluster: Name, _: &Down) -> Result<ExitCode, Failure> {
-    ending::down(root, cluster)
+pub(crate) fn run(root: &Path, cluster: Name, args: &Down) -> Result<ExitCode, Failure> {
+    ending::down(root, cluster, args.json)
 }

@@ -9,6 +9,7 @@ use obol_membership::Kind;
 use obol_node::{Site, ended};
 use obol_observe::Observer;
 use obol_observe::annotations::{Forwarded, Mark, NAMES_MAX};
+use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -24,6 +25,17 @@ pub(crate) struct Forget {
     /// Members by name
     #[arg(required = true, num_args = 1..=NAMES_MAX, value_name = "NAME")]
     names: Vec<Name>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct ForgottenJson<'a> {
+    cluster: Name,
+    names: &'a [Name],
+    /// Why some host does not know it; none if all do.
+    missed: Option<String>,
 }
 
 pub(crate) fn run(root: &Path, cluster: Name, args: &Forget) -> Result<ExitCode, Failure> {
@@ -63,13 +75,19 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Forget) -> Result<ExitCode,
     }
     let mark = Mark::forgotten(clock::now(), &args.names);
     mark.write(dir).map_err(Failure::failed)?;
-    let names = args.names.iter().map(Name::as_str).collect::<Vec<_>>().join(", ");
-    output::line(format_args!("{names}: not expected back"))?;
-    if let Forwarded::Not(why) = mark.forward(&site) {
-        output::remark(format_args!(
-            "obol: said on this host, and not on all others: {why}; run it there as well"
-        ))?;
-        return Ok(ExitCode::FAILURE);
-    }
-    Ok(ExitCode::SUCCESS)
+    let missed = match mark.forward(&site) {
+        Forwarded::All => None,
+        Forwarded::Not(why) => Some(why),
+    };
+    let code = if missed.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    output::json_or(args.json, &ForgottenJson { cluster, names: &args.names, missed }, |forgotten| {
+        let names = forgotten.names.iter().map(Name::as_str).collect::<Vec<_>>().join(", ");
+        output::line(format_args!("{names}: not expected back"))?;
+        forgotten.missed.iter().try_for_each(|why| {
+            output::remark(format_args!(
+                "obol: said on this host, and not on all others: {why}; run it there as well"
+            ))
+        })
+    })?;
+    Ok(code)
 }

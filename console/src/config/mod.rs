@@ -9,13 +9,14 @@ pub mod schema;
 mod write;
 
 use crate::input::Keymap;
-use crate::output::{self, Failure};
+use crate::output::{self, Failure, ProblemJson};
 use crate::screens::{self, Screen};
 use crate::state::{Model, ScreenId};
 use crate::theme::Theme;
 use obol_node::user;
 use obol_profiles::document;
 pub use options::ConfigCommand;
+use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -53,13 +54,7 @@ pub struct Config {
 impl Config {
     /// The given file, or the user's own if there is one.
     pub fn load(asked: Option<&Path>) -> Result<Self, Failure> {
-        let Some(path) = asked.map(Path::to_owned).or_else(|| own().filter(|path| path.exists())) else {
-            return Ok(Self::default());
-        };
-        let origin = path.display().to_string();
-        let text = document::text(&origin, KIND).map_err(|why| {
-            Failure::Refused(format!("{origin}: {why}; `obol config print` prints one to start from"))
-        })?;
+        let Some((text, origin)) = text_of(asked)? else { return Ok(Self::default()) };
         read::read(&text, &origin).map_err(Failure::refused)
     }
 
@@ -85,6 +80,18 @@ impl Config {
     }
 }
 
+/// The text of the given file, or of the user's own if there is one, with its origin.
+fn text_of(asked: Option<&Path>) -> Result<Option<(String, String)>, Failure> {
+    let Some(path) = asked.map(Path::to_owned).or_else(|| own().filter(|path| path.exists())) else {
+        return Ok(None);
+    };
+    let origin = path.display().to_string();
+    let text = document::text(&origin, KIND).map_err(|why| {
+        Failure::Refused(format!("{origin}: {why}; `obol config print` prints one to start from"))
+    })?;
+    Ok(Some((text, origin)))
+}
+
 /// `$XDG_CONFIG_HOME/obol/console.toml`.
 fn own() -> Option<PathBuf> {
     of_user("XDG_CONFIG_HOME", ".config")
@@ -101,21 +108,44 @@ pub(super) fn screens() -> impl Iterator<Item = &'static dyn Screen> {
     screens::all().filter(|screen| screen.about().has_choice_of_columns)
 }
 
+/// What `config check` found, in JSON.
+#[derive(Serialize)]
+struct CheckJson {
+    /// The file; none if the user has no place for one.
+    file: Option<String>,
+    /// Whether it is there; otherwise the console has its defaults.
+    exists: bool,
+    problems: Vec<ProblemJson>,
+}
+
+fn check(asked: Option<&Path>, json: bool) -> Result<(), Failure> {
+    let path = asked.map(Path::to_owned).or_else(own);
+    let file = path.as_ref().map(|path| path.display().to_string());
+    let exists = path.as_ref().is_some_and(|path| path.exists());
+    if let Some((text, origin)) = text_of(asked)?
+        && let Err(error) = read::read(&text, &origin)
+    {
+        if json {
+            output::json(&CheckJson { file, exists, problems: output::problems(&error) })?;
+        }
+        return Err(Failure::refused(error));
+    }
+    output::json_or(json, &CheckJson { file, exists, problems: Vec::new() }, |found| {
+        output::line(match &found.file {
+            Some(path) if exists => format!("{path} is a valid {KIND}"),
+            Some(path) => format!("there is no {path}, so the console has its defaults"),
+            None => "neither XDG_CONFIG_HOME nor HOME is set, so the console has its defaults".to_owned(),
+        })
+    })?;
+    Ok(())
+}
+
 /// `obol config`.
 pub fn run(command: &ConfigCommand) -> Result<ExitCode, Failure> {
     match command {
-        ConfigCommand::Check { file } => {
-            Config::load(file.as_deref())?;
-            let path = file.clone().or_else(own);
-            let text = match path {
-                Some(path) if path.exists() => format!("{} is a valid {KIND}", path.display()),
-                Some(path) => format!("there is no {}, so the console has its defaults", path.display()),
-                None => "neither XDG_CONFIG_HOME nor HOME is set, so the console has its defaults".to_owned(),
-            };
-            output::line(text)?;
-        }
-        ConfigCommand::Print { file } => {
-            output::text(&write::text(&Config::load(file.as_deref())?))?;
+        ConfigCommand::Check { file, json } => check(file.as_deref(), *json)?,
+        ConfigCommand::Print { file, json } => {
+            output::toml_or_json(*json, &write::text(&Config::load(file.as_deref())?))?;
         }
         ConfigCommand::Schema => output::line(format_args!("{:#}", schema::schema()))?,
     }

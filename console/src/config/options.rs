@@ -18,12 +18,18 @@ pub enum ConfigCommand {
         /// The file [default: the one that a console would use]
         #[arg(env = "OBOL_CONFIG", hide_env = true)]
         file: Option<PathBuf>,
+        /// Print one JSON object for scripts
+        #[arg(long)]
+        json: bool,
     },
     /// Print the whole configuration, including defaults
     Print {
         /// The file [default: the one that a console would use]
         #[arg(env = "OBOL_CONFIG", hide_env = true)]
         file: Option<PathBuf>,
+        /// Print one JSON object for scripts
+        #[arg(long)]
+        json: bool,
     },
     /// Print the JSON Schema of configurations, for editors
     Schema,
