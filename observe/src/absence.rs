@@ -183,6 +183,7 @@ fn unusable(keys: &Path, network: &Network) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::missed::{self, MissedReader};
     use obol_fabric::{Address, Incarnation, Name, Nanos};
     use obol_membership::Kind;
     use obol_membership::view::Departed;
@@ -282,6 +283,25 @@ mod tests {
         assert_eq!(Absence::of("node-3", &known(&[])), Absence::NoMember);
         let here = [Process { incarnation: Incarnation(5), ..row("node-2", false) }];
         assert_eq!(Absence::of("node-2", &known(&here)), Absence::Left);
+    }
+
+    #[test]
+    fn who_left_under_a_generated_name_stays_left_on_its_own_host() {
+        const POD: &str = "shop-7d9f-bbbbb";
+        let dir = tempfile::tempdir().expect("made");
+        let left = View { id: ViewId(9), ..view(&[(POD, 7, true)]) };
+        missed::learn(dir.path(), &left, 1).expect("written");
+        // Views remember those that departed within their last 32.
+        let later = View { id: ViewId(90), ..view(&[]) };
+        let mut reader = MissedReader::new(dir.path());
+        assert_eq!(reader.of(&later, 2).count(), 0);
+        let leaver = |name: &str| reader.leaver(name);
+        // It left with its agent, so that its seat does not say it.
+        let seat = Process { region: 5, seat: 1, ..row(POD, false) };
+        let agent = Process { region: 5, ..row("node-2", true) };
+        let rows = [seat, agent];
+        let known = Known { leaver: &leaver, notes_leaves: false, ..known(&rows, &[], Some(&later)) };
+        assert_eq!(Absence::of(POD, &known), Absence::Left);
     }
 
     #[test]

@@ -12,7 +12,9 @@
 //! name but for the generated part has joined, or `GENERATED_FOR` later.
 //!
 //! It remembers those that left as well, until they are back: a process of the deployment that left on
-//! request is not missed, also when the views have forgotten it.
+//! request is not missed, also when the views have forgotten it. A program with a generated name does not
+//! come back; its row stands on its host until its seat or region is used again, and must not be taken
+//! for that of one that failed.
 
 use obol_fabric::host::remove_if_present;
 use obol_fabric::{Incarnation, Name, ViewId};
@@ -31,12 +33,17 @@ const LOCK_FILE: &str = "missed.lock";
 const MISSED_MAX: usize = 1024;
 /// Members that left and are remembered at most; those that left first are dropped.
 const LEFT_MAX: usize = 256;
+/// The same of those with generated names, which must not displace the others: rows stand in regions, and a
+/// cluster has this many.
+const ONCE_MAX: usize = 1024;
 /// What a line of one that left begins with. Older releases skip it, as any line that they cannot read.
 const LEFT: &str = "left ";
+/// What that of one with a generated name begins with.
+const ONCE: &str = "once ";
 /// A line is shorter than this.
 const LINE_BYTES_MAX: u64 = 160;
 /// All lines together are shorter than this.
-const FILE_BYTES_MAX: u64 = LINE_BYTES_MAX * (MISSED_MAX as u64 + LEFT_MAX as u64 + 1);
+const FILE_BYTES_MAX: u64 = LINE_BYTES_MAX * (MISSED_MAX + LEFT_MAX + ONCE_MAX + 1) as u64;
 /// How long a program with a generated name is expected back, in seconds: its successor has another
 /// name, and may have joined before it.
 const GENERATED_FOR: u64 = 3600;
@@ -74,6 +81,8 @@ pub struct Missed {
     all: Vec<Missing>,
     /// Those that left, likewise.
     left: Vec<Missing>,
+    /// Those that left and had generated names, likewise.
+    once: Vec<Missing>,
 }
 
 /// A name without what Kubernetes has generated for a pod; `None` if it is not generated.
@@ -109,23 +118,24 @@ impl Missed {
         let mut departed: Vec<_> = view.departed.iter().filter(|gone| gone.at > self.view).collect();
         departed.sort_by_key(|gone| (gone.at, gone.incarnation));
         for gone in departed {
-            for list in [&mut self.all, &mut self.left] {
+            for list in [&mut self.all, &mut self.left, &mut self.once] {
                 list.retain(|one| (one.name, one.kind) != (gone.name, gone.kind));
             }
             let (name, kind) = (gone.name, gone.kind);
             let one = Missing { name, kind, who: gone.incarnation, at: gone.at, unix };
-            // Names that are used once would fill the list.
-            let is_used_again = !is_client(name.as_str()) && stem(name.as_str()).is_none();
-            if gone.left && is_used_again {
-                self.left.push(one);
-            } else if !gone.left && kind != Kind::Coordinator && !is_client(name.as_str()) {
-                self.all.push(one);
-            }
+            let list = match (gone.left, kind) {
+                _ if is_client(name.as_str()) => continue,
+                (true, _) if stem(name.as_str()).is_some() => &mut self.once,
+                (true, _) => &mut self.left,
+                (false, Kind::Coordinator) => continue,
+                (false, _) => &mut self.all,
+            };
+            list.push(one);
         }
         let mut members: Vec<_> = view.members.iter().collect();
         members.sort_by_key(|member| member.incarnation);
         for member in members {
-            for list in [&mut self.all, &mut self.left] {
+            for list in [&mut self.all, &mut self.left, &mut self.once] {
                 list.retain(|one| {
                     (one.name, one.kind) != (member.name, member.kind) || one.who > member.incarnation
                 });
@@ -146,7 +156,8 @@ impl Missed {
         let seen = seen.chain(view.departed.iter().map(|gone| gone.incarnation));
         self.newest = seen.fold(self.newest, Incarnation::max);
         self.view = view.id;
-        for (list, limit) in [(&mut self.all, MISSED_MAX), (&mut self.left, LEFT_MAX)] {
+        let lists = [(&mut self.all, MISSED_MAX), (&mut self.left, LEFT_MAX), (&mut self.once, ONCE_MAX)];
+        for (list, limit) in lists {
             let beyond = list.len().saturating_sub(limit);
             list.drain(..beyond);
         }
@@ -155,15 +166,15 @@ impl Missed {
 
     /// The last life of this name, if it left and is not back.
     fn leaver(&self, name: &str) -> Option<&Missing> {
-        self.left.iter().rfind(|one| one.name.as_str() == name)
+        self.left.iter().chain(&self.once).rfind(|one| one.name.as_str() == name)
     }
 
     fn text(&self) -> String {
         let mut text = format!("{} {}\n", self.view.0, self.newest.0);
-        let failed = self.all.iter().map(|one| ("", one));
-        for (prefix, one) in failed.chain(self.left.iter().map(|one| (LEFT, one))) {
-            let Missing { name, kind, who, at, unix } = one;
-            text.push_str(&format!("{prefix}{} {} {} {unix} {name}\n", who.0, at.0, *kind as u32));
+        for (prefix, list) in [("", &self.all), (LEFT, &self.left), (ONCE, &self.once)] {
+            for Missing { name, kind, who, at, unix } in list {
+                text.push_str(&format!("{prefix}{} {} {} {unix} {name}\n", who.0, at.0, *kind as u32));
+            }
         }
         text
     }
@@ -183,15 +194,18 @@ impl Missed {
             let (kind, unix) = (Kind::from_number(u32::try_from(next()?).ok()?)?, next()?);
             Some(Missing { name: Name::new(words.next()?).ok()?, kind, who, at, unix })
         };
-        let (mut all, mut left) = (Vec::new(), Vec::new());
+        let mut read = Self { view: ViewId(view), newest: Incarnation(newest), ..Self::default() };
         for line in lines {
-            let (list, limit, line) = match line.strip_prefix(LEFT) {
-                Some(line) => (&mut left, LEFT_MAX, line),
-                None => (&mut all, MISSED_MAX, line),
+            let (list, limit, line) = if let Some(line) = line.strip_prefix(LEFT) {
+                (&mut read.left, LEFT_MAX, line)
+            } else if let Some(line) = line.strip_prefix(ONCE) {
+                (&mut read.once, ONCE_MAX, line)
+            } else {
+                (&mut read.all, MISSED_MAX, line)
             };
             list.extend(entry(line).filter(|_| list.len() < limit));
         }
-        Self { view: ViewId(view), newest: Incarnation(newest), all, left }
+        read
     }
 
     fn read(path: &Path) -> io::Result<Self> {
@@ -425,8 +439,38 @@ mod tests {
             let gone: Vec<_> = gone.iter().map(|(name, who)| (name.as_str(), *who, id, true)).collect();
             all.take(&view(id, &[], &gone), NOW);
         }
-        assert_eq!((all.left.len(), all.all.len()), (LEFT_MAX, 0), "names that are used once are not kept");
+        let kept = (all.left.len(), all.all.len(), all.once.len());
+        assert_eq!(kept, (LEFT_MAX, 0, 1), "clients of one command are not kept");
         assert_eq!(Missed::parse(&all.text()), all);
+    }
+
+    #[test]
+    fn who_left_under_a_generated_name_is_remembered_beside_the_others() {
+        let generated = |n: usize| {
+            let letters: Vec<char> = GENERATED_CHARS.chars().collect();
+            let letter = |place: u32| letters[n / letters.len().pow(place) % letters.len()];
+            let name = format!("shop-7d9f-{}", (0..POD_CHARS as u32).map(letter).collect::<String>());
+            assert_eq!(stem(&name), Some("shop"), "{name}");
+            name
+        };
+        let mut all = Missed::default();
+        all.take(&view(1, &[], &[("node-2", 1, 1, true)]), NOW);
+        let count = 3 * ONCE_MAX;
+        for n in 2..count {
+            let (name, id) = (generated(n), n as u64);
+            all.take(&view(id, &[], &[(&name, id, id, true)]), NOW);
+        }
+        // No view names them any more.
+        all.take(&view(count as u64 + 90, &[("shop-7d9f-zzzzz", count as u64)], &[]), NOW);
+        let leaver = |name: &str| all.leaver(name).map(|one| one.who.0);
+        let newest = count - 1;
+        assert_eq!((leaver("node-2"), leaver(&generated(newest))), (Some(1), Some(newest as u64)));
+        assert_eq!((all.once.len(), leaver(&generated(2))), (ONCE_MAX, None), "the first ones are dropped");
+        assert_eq!(all.all(NOW).count(), 0, "none of them is missed");
+        assert!(all.text().len() as u64 <= FILE_BYTES_MAX);
+        assert_eq!(Missed::parse(&all.text()), all);
+        all.take(&view(count as u64 + 91, &[(&generated(newest), count as u64 + 1)], &[]), NOW);
+        assert!(all.leaver(&generated(newest)).is_none(), "it is back all the same");
     }
 
     #[test]
