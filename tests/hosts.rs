@@ -218,6 +218,12 @@ fn hosts_over_ip_are_one_cluster_through_the_deaths_of_its_processes() {
         status.view() > before && status.incarnation("web") == 0
     });
     assert!(after.reasons().contains("web failed, removed by view "), "{after:?}");
+    // The file of hosts does not name it.
+    for host in 1..=HOSTS {
+        hosts.until(host, "its host is known", |status| {
+            status.processes().get("web").is_some_and(|row| row["host_number"] == 2)
+        });
+    }
     // An operator's word on any host counts on all.
     Ran::of(&mut hosts.on(1, &["forget", "web"])).ends(0);
     for host in 1..=HOSTS {

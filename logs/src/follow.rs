@@ -199,7 +199,7 @@ impl Follower {
         let utc = |at: Instant| unix.saturating_sub(now.since(at).0);
         let Self { sources, names, view, me, kept, cluster, .. } = self;
         for source in sources.values_mut() {
-            if learn(source.region.reader(), names, view)
+            if let Some(before) = learn(source.region.reader(), names, view)
                 && let (Some(kept), Some(view)) = (kept.as_mut(), view.as_ref())
             {
                 let gone = view.departed.iter().map(|gone| (gone.incarnation, gone.name));
@@ -207,7 +207,7 @@ impl Follower {
                 // Who is not in the file has a number instead of a name in time.
                 let _ = kept.add(&gone.chain(members).collect::<Vec<_>>());
                 // The next view has it as well, for a while.
-                let _ = missed::learn(cluster.dir(), view, unix / 1_000_000_000);
+                let _ = missed::learn(cluster.dir(), view, &before, unix / 1_000_000_000);
             }
         }
         sources.retain(|_, source| {
@@ -236,16 +236,17 @@ impl Follower {
     }
 }
 
-/// Takes the newest view, and the names in it. Returns whether it is another one.
-fn learn(reader: Reader<'_>, names: &mut Names, view: &mut Option<View>) -> bool {
+/// Takes the newest view, and the names in it. Returns where the members of the one before were, if it is
+/// another one.
+fn learn(reader: Reader<'_>, names: &mut Names, view: &mut Option<View>) -> Option<missed::Regions> {
     let known = view.as_ref().map(|view| view.id);
     if reader.view_id().is_none_or(|id| known.is_some_and(|known| id <= known)) {
-        return false;
+        return None;
     }
-    let Some(newest) = reader.view().and_then(|(_, bytes)| View::from_frame(&bytes)) else { return false };
+    let newest = reader.view().and_then(|(_, bytes)| View::from_frame(&bytes))?;
     names.know_all(&newest);
-    *view = Some(newest);
-    true
+    let before = view.replace(newest);
+    Some(before.as_ref().map(missed::regions).unwrap_or_default())
 }
 
 impl Source {

@@ -290,7 +290,7 @@ mod tests {
         const POD: &str = "shop-7d9f-bbbbb";
         let dir = tempfile::tempdir().expect("made");
         let left = View { id: ViewId(9), ..view(&[(POD, 7, true)]) };
-        missed::learn(dir.path(), &left, 1).expect("written");
+        missed::learn(dir.path(), &left, &missed::Regions::new(), 1).expect("written");
         // Views remember those that departed within their last 32.
         let later = View { id: ViewId(90), ..view(&[]) };
         let mut reader = MissedReader::new(dir.path());

@@ -611,6 +611,7 @@ mod tests {
             who: obol_fabric::Incarnation(7),
             at: ViewId(at),
             unix: 3,
+            region: None,
         };
         let fates = [("kv-2".to_owned(), "killed by SIGKILL".to_owned())].into();
         assert_eq!(missed_reason(&[], &fates), None);

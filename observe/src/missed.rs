@@ -20,6 +20,7 @@ use obol_fabric::host::remove_if_present;
 use obol_fabric::{Incarnation, Name, ViewId};
 use obol_membership::{Kind, View};
 use obol_node::FileLock;
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read as _};
 use std::os::unix::fs::MetadataExt as _;
@@ -69,6 +70,16 @@ pub struct Missing {
     pub at: ViewId,
     /// When that was seen, in seconds since 1970.
     pub unix: u64,
+    /// Its region, which says what host it was on; `None` if who saw it had not seen it as a member.
+    pub region: Option<u32>,
+}
+
+/// The regions of the members of a view.
+pub type Regions = BTreeMap<Incarnation, u32>;
+
+/// Where the members of a view are. The views after it do not say it of those that departed.
+pub fn regions(view: &View) -> Regions {
+    view.members.iter().map(|member| (member.incarnation, member.address.region)).collect()
 }
 
 /// Who is missed as of a view.
@@ -112,6 +123,11 @@ impl Missed {
 
     /// Learns from a view. Returns whether it is a later one than those before.
     pub fn take(&mut self, view: &View, unix: u64) -> bool {
+        self.take_after(view, &Regions::new(), unix)
+    }
+
+    /// The same, with the members `before` it.
+    pub fn take_after(&mut self, view: &View, before: &Regions, unix: u64) -> bool {
         if view.id <= self.view {
             return false;
         }
@@ -122,7 +138,8 @@ impl Missed {
                 list.retain(|one| (one.name, one.kind) != (gone.name, gone.kind));
             }
             let (name, kind) = (gone.name, gone.kind);
-            let one = Missing { name, kind, who: gone.incarnation, at: gone.at, unix };
+            let who = gone.incarnation;
+            let one = Missing { name, kind, who, at: gone.at, unix, region: before.get(&who).copied() };
             let list = match (gone.left, kind) {
                 _ if is_client(name.as_str()) => continue,
                 (true, _) if stem(name.as_str()).is_some() => &mut self.once,
@@ -169,11 +186,22 @@ impl Missed {
         self.left.iter().chain(&self.once).rfind(|one| one.name.as_str() == name)
     }
 
+    /// The region that the last life of this name had, as far as it is known.
+    fn region_of(&self, name: Name) -> Option<u32> {
+        let all = self.all.iter().chain(&self.left).chain(&self.once);
+        all.filter(|one| one.name == name).max_by_key(|one| one.who)?.region
+    }
+
     fn text(&self) -> String {
         let mut text = format!("{} {}\n", self.view.0, self.newest.0);
         for (prefix, list) in [("", &self.all), (LEFT, &self.left), (ONCE, &self.once)] {
-            for Missing { name, kind, who, at, unix } in list {
-                text.push_str(&format!("{prefix}{} {} {} {unix} {name}\n", who.0, at.0, *kind as u32));
+            for Missing { name, kind, who, at, unix, region } in list {
+                // Older releases read no further than the name.
+                let region = region.map_or(String::new(), |region| format!(" {region}"));
+                text.push_str(&format!(
+                    "{prefix}{} {} {} {unix} {name}{region}\n",
+                    who.0, at.0, *kind as u32
+                ));
             }
         }
         text
@@ -192,7 +220,9 @@ impl Missed {
             let mut next = || words.next().and_then(number);
             let (who, at) = (Incarnation(next()?), ViewId(next()?));
             let (kind, unix) = (Kind::from_number(u32::try_from(next()?).ok()?)?, next()?);
-            Some(Missing { name: Name::new(words.next()?).ok()?, kind, who, at, unix })
+            let name = Name::new(words.next()?).ok()?;
+            let region = words.next().and_then(|word| word.parse().ok());
+            Some(Missing { name, kind, who, at, unix, region })
         };
         let mut read = Self { view: ViewId(view), newest: Incarnation(newest), ..Self::default() };
         for line in lines {
@@ -240,9 +270,10 @@ fn change(dir: &Path, change: impl FnOnce(&mut Missed) -> bool) -> io::Result<()
     fs::rename(fresh, &path).map_err(failed_at(&path))
 }
 
-/// Writes down what a view says. `unix` is the time in seconds.
-pub fn learn(dir: &Path, view: &View, unix: u64) -> io::Result<()> {
-    change(dir, |missed| missed.take(view, unix))
+/// Writes down what a view says; `before` has the members of the one that was seen before it. `unix` is the
+/// time in seconds.
+pub fn learn(dir: &Path, view: &View, before: &Regions, unix: u64) -> io::Result<()> {
+    change(dir, |missed| missed.take_after(view, before, unix))
 }
 
 /// Expects these members back no more: an operator says that they have gone for good. Those that failed by
@@ -263,12 +294,15 @@ pub(crate) struct MissedReader {
     /// Inode, length and time of what was read.
     read: Option<(u64, u64, i64, i64)>,
     missed: Missed,
+    /// The last view that was asked for, and its members.
+    before: (ViewId, Regions),
 }
 
 impl MissedReader {
     /// Of the cluster in this directory.
     pub(crate) fn new(dir: &Path) -> Self {
-        Self { path: dir.join(FILE), read: None, missed: Missed::default() }
+        let before = (ViewId::GENESIS, Regions::new());
+        Self { path: dir.join(FILE), read: None, missed: Missed::default(), before }
     }
 
     /// Who is missed as of this view, which is the newest one.
@@ -279,8 +313,16 @@ impl MissedReader {
             // Without it, the view alone says who failed.
             (self.read, self.missed) = (now, Missed::read(&self.path).unwrap_or_default());
         }
-        self.missed.take(view, unix);
+        self.missed.take_after(view, &self.before.1, unix);
+        if self.before.0 != view.id {
+            self.before = (view.id, regions(view));
+        }
         self.missed.all(unix)
+    }
+
+    /// The region that the last life of this name had when it failed or left, as far as it is known.
+    pub(crate) fn region_of(&self, name: Name) -> Option<u32> {
+        self.missed.region_of(name)
     }
 
     /// The last life of this name, if it left and was not back as of the last view that was asked for.
@@ -415,7 +457,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("made");
         let dir = dir.path();
         let left = view(9, &[], &[("node-2", 5, 9, true), ("coord-2", 3, 9, true), ("kv-2", 6, 9, false)]);
-        learn(dir, &left, NOW).expect("written");
+        learn(dir, &left, &Regions::new(), NOW).expect("written");
         let leaver = |view: &View, name: &str| {
             let mut reader = MissedReader::new(dir);
             let failed = reader.of(view, NOW).map(|one| one.name.to_string()).collect::<Vec<_>>();
@@ -474,12 +516,40 @@ mod tests {
     }
 
     #[test]
+    fn where_a_member_was_is_remembered_from_the_view_before() {
+        let mut before = view(8, &[("kv-2", 5), ("shop-7d9f-bbbbb", 6)], &[]);
+        before.members[1].address = Address::region(70);
+        before.members[2].address = Address::region(71);
+        let gone = [("kv-2", 5, 9, false), ("shop-7d9f-bbbbb", 6, 9, true), ("kv-3", 7, 9, false)];
+        let after = view(9, &[], &gone);
+        let dir = tempfile::tempdir().expect("made");
+        let dir = dir.path();
+        learn(dir, &after, &regions(&before), NOW).expect("written");
+        let mut later = MissedReader::new(dir);
+        assert_eq!(later.of(&view(90, &[], &[]), NOW).count(), 2);
+        let of = |reader: &MissedReader| {
+            ["kv-2", "shop-7d9f-bbbbb", "kv-3", "kv-4"].map(|called| reader.region_of(name(called)))
+        };
+        // One joined and failed between both views.
+        assert_eq!(of(&later), [Some(70), Some(71), None, None]);
+        // A reader that has seen both needs no file.
+        let empty = tempfile::tempdir().expect("made");
+        let mut reader = MissedReader::new(empty.path());
+        assert_eq!(reader.of(&before, NOW).count(), 0);
+        assert_eq!(reader.of(&after, NOW).count(), 2);
+        assert_eq!(of(&reader), [Some(70), Some(71), None, None]);
+        // An older release has written no region.
+        let older = Missed::parse("9 7\n5 9 3 1 kv-2\n");
+        assert_eq!((older.all.len(), older.region_of(name("kv-2"))), (1, None));
+    }
+
+    #[test]
     fn what_cannot_be_written_is_said_with_its_file() {
         for file in [FILE, LOCK_FILE, "missed.new"] {
             let dir = tempfile::tempdir().expect("made");
             let path = dir.path().join(file);
             fs::create_dir(&path).expect("made");
-            let failed = learn(dir.path(), &view(9, &[], &[("kv-2", 5, 9, false)]), NOW);
+            let failed = learn(dir.path(), &view(9, &[], &[("kv-2", 5, 9, false)]), &Regions::new(), NOW);
             let said = failed.expect_err("it is a directory").to_string();
             assert!(said.starts_with(&format!("{}: ", path.display())), "{said}");
         }
@@ -495,12 +565,12 @@ mod tests {
         let failed = view(9, &[], &[("kv-2", 5, 9, false), ("kv-3", 6, 9, false)]);
         let mut early = MissedReader::new(dir);
         assert_eq!(names(&mut early, &failed), ["kv-2", "kv-3"], "before it is written");
-        learn(dir, &failed, NOW).expect("written");
+        learn(dir, &failed, &Regions::new(), NOW).expect("written");
         let later = view(90, &[], &[]);
         assert_eq!(names(&mut MissedReader::new(dir), &later), ["kv-2", "kv-3"]);
         forget(dir, &[name("kv-2")], None, NOW).expect("written");
         for view in [&failed, &later] {
-            learn(dir, view, NOW).expect("written");
+            learn(dir, view, &Regions::new(), NOW).expect("written");
             assert_eq!(names(&mut MissedReader::new(dir), view), ["kv-3"]);
         }
         assert_eq!(names(&mut early, &later), ["kv-3"]);

@@ -7,6 +7,7 @@ use crate::{Absence, Process};
 use obol_fabric::Name;
 use obol_membership::view::coordinator_name;
 use obol_membership::{Kind, View};
+use obol_node::Deployment;
 use std::collections::HashSet;
 
 impl Observer {
@@ -33,6 +34,7 @@ impl Observer {
             let left = process.left || deployed.contains(name) || gone.contains(&process.name);
             process.left = left && !expected.contains(name);
         }
+        let host_of = |name| host_of_missing(&self.deployment, name, view, self.missed.region_of(name));
         // A process of another kind may have the name.
         let is_known = |name: &str, kind| processes.iter().chain(remote).any(|p| p.stands_for(name, kind));
         let mut missing: Vec<Process> = Vec::new();
@@ -43,7 +45,7 @@ impl Observer {
                 continue;
             }
             let left = !expected.contains(name.as_str());
-            let host = self.host_of_missing(name, view);
+            let host = host_of(name);
             missing.push(Process { left, host, ..Process::missing(name, self.deployment.kind(name)) });
         }
         // A coordinator that decides is missed, on whichever host it was.
@@ -51,7 +53,7 @@ impl Observer {
         for name in deciders.names().iter().filter(|name| !is_known(name, Kind::Coordinator)) {
             let left = self.absence(name, processes, remote, view) == Some(Absence::Left);
             let Ok(name) = Name::new(name) else { continue };
-            let host = self.host_of_missing(name, view);
+            let host = host_of(name);
             missing.push(Process { left, host, ..Process::missing(name, Kind::Coordinator) });
         }
         // A process that departed lately keeps its row also when its memory has another owner.
@@ -64,23 +66,13 @@ impl Observer {
             if is_known(name, kind) || missing.iter().any(|other| other.stands_for(name, kind)) {
                 continue;
             }
-            let host = self.host_of_missing(gone, view);
+            let host = host_of(gone);
             missing.push(Process { left, host, ..Process::missing(gone, kind) });
         }
         if !missing.is_empty() {
             processes.append(&mut missing);
             processes.sort_by_key(|p| (p.kind, p.name));
         }
-    }
-
-    /// The host of a process that has no memory to read; 0 if it is not known.
-    fn host_of_missing(&self, name: Name, view: Option<&View>) -> u8 {
-        let mut named = view.iter().flat_map(|view| &view.members).filter(|m| m.name == name);
-        let mut acceptors = view.iter().flat_map(|view| &view.acceptors);
-        let decides = acceptors.find(|acceptor| coordinator_name(acceptor.proposer) == name);
-        let address = named.next().map(|m| m.address).or_else(|| decides.map(|acceptor| acceptor.address));
-        let host = address.and_then(|address| self.deployment.host_of(address.region));
-        host.or_else(|| self.deployment.home_of(name)).unwrap_or_default()
     }
 
     /// Members that failed and are expected back, without those of the deployment, which are expected as
@@ -101,5 +93,60 @@ impl Observer {
         };
         let all = missed.of(view, unix_seconds());
         all.filter(|one| !deployed.contains(one.name.as_str()) && !is_back(one)).copied().collect()
+    }
+}
+
+/// The host of a process that has no memory to read, which had its `last` region; 0 if it is not known. The
+/// file of hosts does not name the programs that join by themselves.
+fn host_of_missing(deployment: &Deployment, name: Name, view: Option<&View>, last: Option<u32>) -> u8 {
+    let mut named = view.iter().flat_map(|view| &view.members).filter(|m| m.name == name);
+    let mut acceptors = view.iter().flat_map(|view| &view.acceptors);
+    let decides = acceptors.find(|acceptor| coordinator_name(acceptor.proposer) == name);
+    let address = named.next().map(|m| m.address).or_else(|| decides.map(|acceptor| acceptor.address));
+    let host = address.and_then(|address| deployment.host_of(address.region));
+    let host = host.or_else(|| deployment.home_of(name));
+    host.or_else(|| deployment.host_of(last?)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use obol_fabric::host::PER_HOST;
+    use obol_fabric::{Address, Incarnation, Nanos};
+    use obol_membership::view::Member;
+    use obol_node::Network;
+    use obol_profiles::Profile;
+    use std::net::IpAddr;
+
+    fn name(text: &str) -> Name {
+        Name::new(text).expect("a name")
+    }
+
+    #[test]
+    fn the_host_of_a_dead_program_is_known_by_the_view_the_file_of_hosts_or_its_last_region() {
+        let hosts: Vec<IpAddr> = (1..=3).map(|n| IpAddr::from([10, 1, 0, n])).collect();
+        let network = Network {
+            hosts: hosts.clone(),
+            members: vec!["node-2".to_owned()],
+            homes: vec![2],
+            ..Network::local(1, hosts[0], 7471, 1)
+        };
+        let deployment = Deployment::new(1, 0, 0, Profile::default()).expect("it fits").over(network);
+        let mut view = View::genesis(&[(name("coord-1"), Address::region(1))], Nanos(1), Nanos(1));
+        let of = |called, view: Option<&View>, last| host_of_missing(&deployment, name(called), view, last);
+        assert_eq!(of("kv-2", Some(&view), None), 0, "nobody knows");
+        assert_eq!(of("kv-2", Some(&view), Some(2 * PER_HOST + 3)), 2);
+        assert_eq!(of("node-2", Some(&view), Some(3 * PER_HOST)), 2, "it belongs there");
+        assert_eq!((of("coord-1", Some(&view), None), of("coord-1", None, None)), (1, 1));
+        let first = view.members[0];
+        let address = Address::region(3 * PER_HOST + 1);
+        view.members.push(Member {
+            incarnation: Incarnation(9),
+            kind: Kind::App,
+            name: name("kv-2"),
+            address,
+            ..first
+        });
+        assert_eq!(of("kv-2", Some(&view), Some(2 * PER_HOST + 3)), 3, "it is a member again");
     }
 }
