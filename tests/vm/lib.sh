@@ -64,7 +64,7 @@ apt_private_update() {
 packages() {
   local package missing=()
   for package in "$@"; do
-    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep 'ok installed' >/dev/null || missing+=("$package")
   done
   [ ${#missing[@]} = 0 ] && return
   mkdir -p "$VM_CACHE"

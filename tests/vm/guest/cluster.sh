@@ -25,7 +25,7 @@ sum() {
   status | { grep -o "\"$1\":[0-9]*" || true; } | awk -F: '{ n += $2 } END { print n + 0 }'
 }
 told_by() {
-  status | grep -q "\"profile\":\"[^\"]*\",\"deadbeat\":\"$1\","
+  status | grep "\"profile\":\"[^\"]*\",\"deadbeat\":\"$1\"," >/dev/null
 }
 view_after() {
   [ "$(number view)" -gt "$1" ]

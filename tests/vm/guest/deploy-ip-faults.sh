@@ -7,7 +7,7 @@ as_obol "exec obol watch --json" >views.json &
 watcher=$!
 # says_view WORDS: whether they are among the causes of a view.
 says_view() {
-  jq -r '.causes[]?' views.json | grep -q "$1"
+  jq -r '.causes[]?' views.json | grep "$1" >/dev/null
 }
 # acts NAME: whether its lease is active.
 acts() {

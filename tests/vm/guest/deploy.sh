@@ -130,8 +130,8 @@ logged() {
 }
 # Flight recorders have no lines of this module, and no incarnation of the process's own.
 logged >lines
-grep '"module":"process"' lines | grep -q '"text":"started (pid ' || fail "obol logs does not read the journal: $(cat lines)"
-grep '"event":"joined"' lines | grep -q '"incarnation":' || fail "obol logs prints the recorder's event, not the journal's: $(cat lines)"
+grep '"module":"process"' lines | grep '"text":"started (pid ' >/dev/null || fail "obol logs does not read the journal: $(cat lines)"
+grep '"event":"joined"' lines | grep '"incarnation":' >/dev/null || fail "obol logs prints the recorder's event, not the journal's: $(cat lines)"
 step "obol logs has read the agent's lines from the journal"
 ! in_journal '"PRIORITY":"7"' -- OBOL_MODULE=membership || fail "$agent logs more than it should"
 as_obol "$environment; obol log level $agent membership=debug" >level || fail "the level of $agent cannot be changed"
@@ -183,7 +183,7 @@ met exported
 if [ "$VM_INDEX" = 3 ]; then
   unit=obol-agent@node-3
   was_watched() {
-    journalctl --no-pager -o cat -u "$unit" | grep -q 'Watchdog timeout' && systemctl is-active --quiet "$unit"
+    journalctl --no-pager -o cat -u "$unit" | grep 'Watchdog timeout' >/dev/null && systemctl is-active --quiet "$unit"
   }
   systemctl kill --signal=STOP "$unit"
   until_true "a restart by the watchdog" was_watched
@@ -195,6 +195,6 @@ met looked
 until_true "steps of a view change in the journal" in_journal '"PRIORITY":"7"' '"MESSAGE":"active: view ' \
   '"OBOL_INCARNATION":"' -- OBOL_EVENT=active
 logged --level debug >lines
-grep '"event":"active"' lines | grep -q '"incarnation":' || fail "obol logs does not print what the new level has added: $(cat lines)"
+grep '"event":"active"' lines | grep '"incarnation":' >/dev/null || fail "obol logs does not print what the new level has added: $(cat lines)"
 step "the journal has what the new level has added"
 met logged

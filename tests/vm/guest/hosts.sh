@@ -27,7 +27,7 @@ unit() {
 
 # says HOST TEXT: whether the status on a host has a text in it.
 says() {
-  { on "$1" status --json 2>&1 || true; } | grep -q "$2"
+  { on "$1" status --json 2>&1 || true; } | grep "$2" >/dev/null
 }
 
 # gids_of COUNT: whether so many IPv4 addresses have a GID, which the kernel adds some time after the address.

@@ -66,7 +66,7 @@ refused() {
 
 # says HOST TEXT: whether the status on a host has a text in it.
 says() {
-  { on "$1" status --json 2>&1 || true; } | grep -q "$2"
+  { on "$1" status --json 2>&1 || true; } | grep "$2" >/dev/null
 }
 
 gids() {

@@ -8,6 +8,10 @@ set -euo pipefail
 
 packages shellcheck clang-14
 cd "$VM_HOME"
+# `grep -q` ends at its first match: the command before it is then ended by the closed pipe, and pipefail takes that for a failure.
+if grep -rnE '[|] *[ef]?grep (-[a-zA-Z]+ )*-[a-zA-Z]*q' run boot containers kernel lib.sh guest/* stages/* ../../packaging/* ../../.ci/*; then
+  die "a pipe ends in grep -q: use grep >/dev/null"
+fi
 shellcheck -x run boot containers kernel extract-vmlinux lib.sh guest/* stages/*
 sources=("$VM_HOME"/../../kernel/*.[ch])
 if [ -n "${CHECKPATCH:-}" ]; then
