@@ -107,7 +107,7 @@ impl Absence {
         if follows && agent.is_some_and(left) { Self::Left } else { absence }
     }
 
-    /// In words, of so many processes.
+    /// In words, for this number of processes.
     fn text(self, of: usize) -> String {
         match self {
             Self::Down => "down".to_owned(),
