@@ -327,8 +327,8 @@ mod tests {
         for (text, why) in [
             ("$-1\r\n", "does not have"),
             ("-OOM full\r\n", "OOM full"),
-            (":1\r\n", "no value"),
-            ("$", "no value"),
+            (":1\r\n", "not a value"),
+            ("$", "not a value"),
         ] {
             let said = value(text).expect_err(text).to_string();
             assert!(said.contains(why), "{said}");
