@@ -417,7 +417,7 @@ fn no_text_command_passes_control_sequences_on() {
         for text in [&ran.out, &ran.err] {
             let bad = text
                 .chars()
-                .find(|letter| obol_observe::plain::is_hostile(*letter) && !"\n\r\t".contains(*letter));
+                .find(|letter| obol_term::plain::is_hostile(*letter) && !"\n\r\t".contains(*letter));
             assert_eq!(bad, None, "{command:?}: {text:?}");
         }
     }

@@ -1,7 +1,7 @@
 //! Commands that lock the cluster of a host, so that one of a kind works on it at a time.
 
-use obol_console::output::Failure;
 use obol_node::FileLock;
+use obol_term::output::Failure;
 use std::fs::File;
 use std::path::Path;
 

@@ -8,7 +8,7 @@ use crate::commands::root::{Cli, command};
 use clap::FromArgMatches;
 use clap::error::{ContextKind, ContextValue};
 use daemon::Daemon;
-use obol_observe::plain;
+use obol_term::plain;
 use std::borrow::Cow;
 
 impl Cli {
@@ -40,7 +40,7 @@ impl Cli {
             let shown = error.render().to_string();
             if let Cow::Owned(neutral) = plain::lines(&shown) {
                 // The exit code counts if the text cannot be written.
-                let _ = obol_console::output::remark(neutral.trim_end());
+                let _ = obol_term::output::remark(neutral.trim_end());
                 std::process::exit(error.exit_code());
             }
             error.exit()

@@ -3,7 +3,6 @@
 use crate::logging::{self, LogOptions};
 use crate::signals;
 use obol_agent::Attached;
-use obol_console::output::{self, Failure};
 use obol_fabric::host::sched::{self, Slice};
 use obol_fabric::host::{NameClaim, Presence, clock, program};
 use obol_fabric::{Name, Nanos};
@@ -12,6 +11,7 @@ use obol_node::endpoint::{Endpoint, LEAVE_TIMEOUT};
 use obol_node::service::ServiceManager;
 use obol_node::{Site, ended as end_note};
 use obol_profiles::Scheduling;
+use obol_term::output::{self, Failure};
 use std::fmt::Display;
 use std::io;
 use std::path::Path;

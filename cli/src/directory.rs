@@ -4,11 +4,11 @@
 
 use crate::saved;
 use obol_chaos::control::{self, Request};
-use obol_console::output::{self, Failure};
 use obol_fabric::Name;
 use obol_fabric::host::{Cluster, Held, HostError, RegionInfo, is_made};
 use obol_membership::Kind;
 use obol_node::{Deployment, Site, SiteError};
+use obol_term::output::{self, Failure};
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;

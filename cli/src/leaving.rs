@@ -1,9 +1,9 @@
 //! The end of processes that a command has started for itself.
 
-use obol_console::output::Failure;
 use obol_fabric::Name;
 use obol_observe::calendar::unix_seconds;
 use obol_observe::{Observer, Snapshot, missed};
+use obol_term::output::Failure;
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::Path;
 use std::process::Child;

@@ -1,10 +1,10 @@
 //! The log options of daemons and long commands, and how a log begins.
 
 use clap::{Args, ValueEnum};
-use obol_console::output;
 use obol_fabric::Name;
 use obol_logs::{Destination, Format, Levels, Settings, Whose};
 use obol_node::Site;
+use obol_term::output;
 use std::fmt::Display;
 use std::path::Path;
 use std::time::SystemTime;

@@ -23,7 +23,7 @@ mod usage;
 mod values;
 
 use commands::root::{Cli, ClusterArgs};
-use obol_console::output::{self, Failure};
+use obol_term::output::{self, Failure};
 use signal_hook::consts::SIGXFSZ;
 use std::process::ExitCode;
 

@@ -1,13 +1,13 @@
 //! What a cluster keeps of its views: who is who, and what each view changed. And the names of
 //! clients that run for one operation.
 
-use obol_console::output::Failure;
 use obol_fabric::host::{HostError, NameClaim};
 use obol_fabric::{Incarnation, Name, ViewId};
 use obol_node::Site;
 pub(crate) use obol_observe::names::Names;
 use obol_observe::names_file::NamesFile;
 use obol_observe::{ObservedEvent, Observer, event_text};
+use obol_term::output::Failure;
 use std::collections::BTreeMap;
 
 /// The name of a client that runs for one operation. Several may run at once: while another process

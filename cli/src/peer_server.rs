@@ -1,7 +1,7 @@
 //! Servers of other makers, which benchmarks start for a comparison.
 
 use crate::running::dies_with_parent;
-use obol_console::output::Failure;
+use obol_term::output::Failure;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Child, ChildStdout, Command, Stdio};

@@ -7,12 +7,12 @@
 //! handler has a part in it, and nothing else lies in the file system.
 
 use clap::Args;
-use obol_console::output::{self, Failure};
 use obol_fabric::Name;
 use obol_fabric::host::{Cluster, HostError};
 use obol_node::Site;
 use obol_observe::{Health, Observer};
 use obol_profiles::Profile;
+use obol_term::output::{self, Failure};
 use std::ffi::OsStr;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;

@@ -1,7 +1,7 @@
 //! Signals that a command answers when it comes to it.
 
-use obol_console::output::Failure;
 use obol_node::ending;
+use obol_term::output::Failure;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 

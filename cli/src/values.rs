@@ -20,8 +20,6 @@ pub(crate) fn listen(text: &str) -> Result<SocketAddr, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use obol_console::options::duration;
-    use std::time::Duration;
 
     #[test]
     fn an_address_may_have_a_port() {
@@ -30,15 +28,5 @@ mod tests {
         assert_eq!(listen("fd00::1").map(|at| at.port()), Ok(7471));
         assert_eq!(listen("[fd00::1]"), listen("fd00::1"));
         assert!(listen("host").is_err());
-    }
-
-    #[test]
-    fn times_need_a_unit() {
-        assert_eq!(duration("20s"), Ok(Duration::from_secs(20)));
-        assert_eq!(duration("1.5ms"), Ok(Duration::from_micros(1500)));
-        assert!(duration("20").is_err());
-        assert_eq!(duration("12h"), Ok(Duration::from_secs(43_200)));
-        assert!(duration("20w").is_err());
-        assert!(duration("0s").is_err());
     }
 }

@@ -3,7 +3,6 @@
 //! starts it and outlives the console.
 
 use crate::message::Message;
-use crate::poll::ClusterLocation;
 use crate::state::act::Verb;
 use crate::state::chaos::{Choice, DrillUpdate, Journal, Preview};
 use obol_chaos::drillfile;
@@ -11,6 +10,7 @@ use obol_chaos::drills::approval::Source;
 use obol_chaos::drills::{self, Fleet, Plan};
 use obol_fabric::Name;
 use obol_fabric::host::Process;
+use obol_node::ClusterLocation;
 use parking_lot::Mutex;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;

@@ -1,17 +1,17 @@
 //! What happens in a cluster, as events for hooks: what the console derives from its samples, compared
 //! from one sample to the next. Nothing is derived here that a screen does not show.
 
+use crate::poll::Update;
 use crate::poll::live::Live;
 use crate::poll::sample::{MarkRow, Sample};
-use crate::poll::{ClusterLocation, Update};
-use crate::report::iso;
 use crate::state::alerts::Raised;
 use crate::state::data::Data;
 use obol_fabric::{Instant, Name, Nanos, ViewId};
 use obol_hooks::{Event, Kind, Severity, State};
+use obol_node::ClusterLocation;
 use obol_node::network::print_id;
 use obol_observe::annotations::RolloutStep;
-use obol_observe::calendar::unix_now;
+use obol_observe::calendar::{iso, unix_now};
 use obol_observe::failovers::{Failover, PHASES};
 use obol_observe::names::phrase;
 use obol_observe::{Health, failovers};

@@ -12,7 +12,6 @@ pub mod incidents;
 mod input;
 mod message;
 pub mod options;
-pub mod output;
 mod palette;
 mod past;
 pub mod poll;
@@ -36,9 +35,7 @@ mod view;
 mod widgets;
 
 pub use past::HOUR;
-pub use poll::ClusterLocation;
 pub use recording::{LIMIT_LEAST as RECORDING_LEAST, record};
-pub use report::{iso, run as report};
+pub use report::run as report;
 pub use session::{Background, Console, aged, is_possible, replay, run};
 pub use theme::Theme;
-pub use widgets::canvas::age;

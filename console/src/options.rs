@@ -2,6 +2,7 @@
 
 use crate::theme::Theme;
 use clap::{Args, ValueEnum};
+use obol_profiles::duration;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ pub struct Report {
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<ReportFormat>,
     /// How long to poll the cluster; flight recorders also cover earlier failovers
-    #[arg(long = "for", value_name = "TIME", value_parser = duration, default_value = "3s", conflicts_with = "file")]
+    #[arg(long = "for", value_name = "TIME", value_parser = duration::argument, default_value = "3s", conflicts_with = "file")]
     pub time: Duration,
     /// Write it to this file
     #[arg(long, short, value_name = "FILE")]
@@ -95,26 +96,6 @@ fn theme(text: &str) -> Result<Theme, String> {
     text.parse().map_err(|_| format!("there are {}", Theme::NAMES.join(", ")))
 }
 
-/// A time with its unit, at least a microsecond.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    let span = obol_profiles::duration::parse(text).map_err(|error| error.to_string())?;
-    if span < obol_fabric::Nanos::from_micros(1) {
-        return Err(format!("`{text}` is less than 1us"));
-    }
-    Ok(span.to_std())
-}
-
-/// A number of bytes with its unit: KB, MB, GB or TB, in powers of a thousand.
-pub fn size(text: &str) -> Result<u64, String> {
-    const UNITS: [(&str, u32); 4] = [("KB", 3), ("MB", 6), ("GB", 9), ("TB", 12)];
-    let wrong = || format!("`{text}` is not a size such as 500MB or 4GB");
-    let upper = text.to_ascii_uppercase();
-    let unit = UNITS.iter().find_map(|(unit, power)| Some((upper.strip_suffix(unit)?, *power)));
-    let (number, power) = unit.ok_or_else(wrong)?;
-    let number: u64 = number.trim().parse().map_err(|_| wrong())?;
-    number.checked_mul(10u64.pow(power)).filter(|bytes| *bytes > 0).ok_or_else(wrong)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,14 +115,5 @@ mod tests {
         let report = Report { file: None, format: None, time: Duration::ZERO, output: file };
         assert_eq!(report.format(), ReportFormat::Html);
         assert_eq!(Report { format: Some(ReportFormat::Csv), ..report }.format(), ReportFormat::Csv);
-    }
-
-    #[test]
-    fn sizes_have_units() {
-        assert_eq!(size("500MB"), Ok(500_000_000));
-        assert_eq!(size("4gb"), Ok(4_000_000_000));
-        for wrong in ["", "4", "GB", "0GB", "-1GB", "1.5GB", "99999999999TB"] {
-            assert!(size(wrong).is_err(), "{wrong}");
-        }
     }
 }

@@ -1,12 +1,13 @@
 //! The command `record`, and the recorder that the poll thread and the console share.
 
-use crate::output::{self, Failure};
 use crate::poll::live::{Live, POLL_EVERY, Rate};
 use crate::poll::record::{Header, Recorder, RecordingError, older};
 use crate::poll::sample::Sample;
-use crate::poll::{ClusterLocation, Sink, Update};
+use crate::poll::{Sink, Update};
 use obol_fabric::Name;
+use obol_node::ClusterLocation;
 use obol_node::ending;
+use obol_term::output::{self, Failure};
 use parking_lot::Mutex;
 use signal_hook::iterator::Signals;
 use std::path::{Path, PathBuf};

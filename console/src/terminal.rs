@@ -1,10 +1,10 @@
 //! The terminal: taken over at the start, and always restored, whatever ends or stops the process.
 
-use crate::output::Failure;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use crossterm::event::{DisableFocusChange, EnableFocusChange};
 use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
 use crossterm::{Command, cursor, execute};
+use obol_term::output::Failure;
 use ratatui::backend::CrosstermBackend;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;

@@ -8,7 +8,8 @@
 use crate::levels::Severity;
 use jiff::Timestamp;
 use obol_fabric::Name;
-use obol_observe::{calendar, plain};
+use obol_observe::calendar;
+use obol_term::plain;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::fmt::Write as _;

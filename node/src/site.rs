@@ -10,13 +10,22 @@ use obol_membership::{Config, Start, View};
 use obol_profiles::file::{self, Pipes};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The view of an operator's recovery after a disaster, in the cluster's directory.
 pub const RECOVERED_FILE: &str = "recovered-view";
 /// The size limit of a view in a file: that of the largest value area.
 pub const VIEW_BYTES_MAX: u64 = 1 << 20;
+
+/// The location of a cluster.
+#[derive(Clone, Debug)]
+pub struct ClusterLocation {
+    /// The directory of all clusters.
+    pub root: PathBuf,
+    /// The cluster.
+    pub cluster: Name,
+}
 
 /// A cluster on this host.
 pub struct Site {

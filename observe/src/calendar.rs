@@ -1,4 +1,4 @@
-//! Moments in UTC.
+//! Moments in UTC, and ages.
 
 use jiff::Timestamp;
 use obol_fabric::host::clock;
@@ -9,6 +9,22 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub fn utc(unix: u64, format: &str) -> String {
     // Every such moment is before the year 2555, and so one that the library has.
     Timestamp::from_nanosecond(unix.into()).unwrap_or_default().strftime(format).to_string()
+}
+
+/// A moment in nanoseconds since 1970 as ISO 8601 in UTC, to the microsecond.
+pub fn iso(unix: u64) -> String {
+    utc(unix, "%FT%T.%6fZ")
+}
+
+/// An age in few columns: `250ms`, `3.2s`, `4m12s`, `2h05m`.
+pub fn age(span: Nanos) -> String {
+    let ms = span.0 / 1_000_000;
+    match ms {
+        0..=999 => format!("{ms}ms"),
+        1_000..=59_999 => format!("{}.{}s", ms / 1000, ms % 1000 / 100),
+        60_000..=3_599_999 => format!("{}m{:02}s", ms / 60_000, ms % 60_000 / 1000),
+        _ => format!("{}h{:02}m", ms / 3_600_000, ms % 3_600_000 / 60_000),
+    }
 }
 
 /// Seconds since 1970, UTC.
@@ -67,6 +83,20 @@ impl TwoClocks {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn moments_are_iso_8601() {
+        assert_eq!(iso(0), "1970-01-01T00:00:00.000000Z");
+        assert_eq!(iso(1_700_000_000_123_456_789), "2023-11-14T22:13:20.123456Z");
+        assert_eq!(iso(951_782_400_000_000_000), "2000-02-29T00:00:00.000000Z");
+        assert_eq!(iso(4_102_444_799_999_999_999), "2099-12-31T23:59:59.999999Z");
+    }
+
+    #[test]
+    fn an_age_takes_few_columns() {
+        let ages = [0, 250, 3_249, 252_000, 7_500_000].map(|ms| age(Nanos::from_millis(ms)));
+        assert_eq!(ages, ["0ms", "250ms", "3.2s", "4m12s", "2h05m"]);
+    }
 
     #[test]
     fn a_moment_has_one_time_of_day_whether_it_lies_ahead_or_behind() {

@@ -25,7 +25,6 @@ pub mod network_recording;
 mod observer;
 mod owner;
 mod percentile;
-pub mod plain;
 pub mod plot;
 pub mod poisson;
 pub mod pulse;

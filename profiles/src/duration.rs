@@ -2,6 +2,7 @@
 //! both directions, without floating point.
 
 use obol_fabric::Nanos;
+use std::time::Duration;
 
 /// Units and their length in nanoseconds, longest first.
 const UNITS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
@@ -65,6 +66,15 @@ pub fn parse(text: &str) -> Result<Nanos, DurationError> {
     whole.checked_add(rest).map(Nanos).ok_or_else(long)
 }
 
+/// A duration that a user gives as an argument: at least a microsecond.
+pub fn argument(text: &str) -> Result<Duration, String> {
+    let span = parse(text).map_err(|error| error.to_string())?;
+    if span < Nanos::from_micros(1) {
+        return Err(format!("`{text}` is less than 1us"));
+    }
+    Ok(span.to_std())
+}
+
 /// Writes a span exactly, in the largest unit that does not exceed it: `20ms`, `1.5s`, `0ns`.
 pub fn print(span: Nanos) -> String {
     let (unit, scale) = UNITS.into_iter().find(|(_, scale)| span.0 >= *scale).unwrap_or(("ns", 1));
@@ -107,6 +117,16 @@ mod tests {
         ] {
             assert_eq!(parse(text), Ok(Nanos(nanos)), "{text}");
         }
+    }
+
+    #[test]
+    fn times_need_a_unit() {
+        assert_eq!(argument("20s"), Ok(Duration::from_secs(20)));
+        assert_eq!(argument("1.5ms"), Ok(Duration::from_micros(1500)));
+        assert!(argument("20").is_err());
+        assert_eq!(argument("12h"), Ok(Duration::from_secs(43_200)));
+        assert!(argument("20w").is_err());
+        assert!(argument("0s").is_err());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use crate::document::nearest;
 use crate::duration::DurationError;
 use obol_fabric::layout::LimitError;
 use obol_fabric::types::NameError;
+use serde::{Serialize, Serializer};
 use std::borrow::Cow;
 
 /// Why a file of this format, or a built-in text, cannot be used.
@@ -42,15 +43,30 @@ pub enum FileError {
     },
 }
 
-/// A fault and its position.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A fault and its position. As JSON, the fault is its text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
     /// Line, from 1.
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
     /// The fault.
+    #[serde(rename = "text", serialize_with = "as_text")]
     pub fault: Fault,
+}
+
+fn as_text<S: Serializer>(fault: &Fault, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(fault)
+}
+
+impl FileError {
+    /// The faults of a text. None if it could not be read at all: the error says why.
+    pub fn problems(&self) -> &[Problem] {
+        match self {
+            Self::Refused { problems, .. } => problems,
+            Self::Unknown { .. } | Self::Unreadable { .. } => &[],
+        }
+    }
 }
 
 /// A name, possibly from a file.

@@ -9,6 +9,7 @@ use obol_observe::figures::total;
 use obol_observe::stats::{Distribution, Summary};
 use obol_observe::timeline::Phases;
 use obol_observe::{Percentile, named_enum};
+use obol_term::output::VOID;
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -64,7 +65,7 @@ impl Verdict {
             Self::Failed => 1,
             Self::Aborted => 4,
             Self::Interrupted => 5,
-            Self::Void => 6,
+            Self::Void => VOID,
         }
     }
 }

@@ -20,6 +20,7 @@ pub use roster::{Looks, Roster};
 pub use watcher::Watcher;
 
 use obol_observe::named_enum;
+use obol_term::output::VOID;
 
 named_enum! {
     /// How a rollout ended.
@@ -48,7 +49,7 @@ impl Verdict {
             Self::CommandFailed => 3,
             Self::Aborted => 4,
             Self::Interrupted => 5,
-            Self::Void => 6,
+            Self::Void => VOID,
         }
     }
 

@@ -4,9 +4,9 @@
 use crate::daemons::{enter, expected, schedule, service_manager};
 use crate::logging::LogOptions;
 use clap::Args;
-use obol_console::output::Failure;
 use obol_fabric::Name;
 use obol_membership::Kind;
+use obol_term::output::Failure;
 use std::path::Path;
 use std::process::ExitCode;
 

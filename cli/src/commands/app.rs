@@ -5,13 +5,13 @@ use crate::daemons::{START_TIMEOUT, enter, expected, leave, set_watched_thread_p
 use crate::logging::LogOptions;
 use clap::Args;
 use obol_agent::{AttachError, Attached, OwnView};
-use obol_console::output::Failure;
 use obol_fabric::host::{HostError, Presence, clock};
 use obol_fabric::{Name, Nanos, ViewId};
 use obol_membership::Kind;
 use obol_membership::metrics::Counter;
 use obol_membership::recorder::{Kind as Event, Record};
 use obol_node::Site;
+use obol_term::output::Failure;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};

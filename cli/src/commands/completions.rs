@@ -3,8 +3,8 @@
 use super::root::command;
 use clap::Args;
 use clap_complete::Shell;
-use obol_console::output::{self, Failure};
 use obol_fabric::Name;
+use obol_term::output::{self, Failure};
 use std::path::Path;
 use std::process::ExitCode;
 

@@ -1,7 +1,7 @@
 //! `obol config`: how the console is configured.
 
-use obol_console::output::Failure;
 use obol_fabric::Name;
+use obol_term::output::Failure;
 use std::path::Path;
 use std::process::ExitCode;
 

@@ -1,10 +1,10 @@
 //! `obol console`: the console on a cluster that runs.
 
 use clap::Args;
-use obol_console::ClusterLocation;
 use obol_console::options::Look;
-use obol_console::output::Failure;
 use obol_fabric::Name;
+use obol_node::ClusterLocation;
+use obol_term::output::Failure;
 use std::path::Path;
 use std::process::ExitCode;
 

@@ -2,11 +2,11 @@
 //! kernel module.
 
 use clap::Subcommand;
-use obol_console::output::{self, Failure};
 use obol_fabric::Name;
 use obol_fabric::deadbeat::Deadbeat;
 use obol_fabric::ebpf::{self, EbpfError, Programs};
 use obol_fabric::notice::Detection;
+use obol_term::output::{self, Failure};
 use serde::{Serialize, Serializer};
 use std::fs;
 use std::path::Path;

@@ -2,8 +2,8 @@
 
 use crate::ending;
 use clap::Args;
-use obol_console::output::Failure;
 use obol_fabric::Name;
+use obol_term::output::Failure;
 use std::path::Path;
 use std::process::ExitCode;
 

@@ -1,9 +1,9 @@
 //! `obol drill-load`: a load on this host; it ends with the fault agent that started it, or by itself.
 
 use clap::Args;
-use obol_console::output::Failure;
 use obol_fabric::host::sched;
 use obol_fabric::{Name, Nanos};
+use obol_term::output::Failure;
 use std::path::Path;
 use std::process::ExitCode;
 

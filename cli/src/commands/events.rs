@@ -2,14 +2,13 @@
 
 use crate::names;
 use clap::Args;
-use obol_console::iso;
-use obol_console::output::{self, Failure};
 use obol_fabric::{Incarnation, Instant, Name, Nanos};
 use obol_logs::when::When;
 use obol_membership::Reason;
 use obol_node::Site;
-use obol_observe::calendar::{TwoClocks, unix_now};
+use obol_observe::calendar::{TwoClocks, iso, unix_now};
 use obol_observe::{ObservedEvent, Observer, event_text};
+use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;

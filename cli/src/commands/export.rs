@@ -1,12 +1,12 @@
 //! `obol export`: metrics over HTTP, and the alert rules and the dashboard on them.
 
 use clap::{Args, Subcommand, ValueEnum};
-use obol_console::options::duration;
-use obol_console::output::{self, Failure};
 use obol_export::{Collector, Options, ServeError, dashboard, rules, serve};
 use obol_fabric::Name;
 use obol_node::Site;
 use obol_profiles::Profile;
+use obol_profiles::duration;
+use obol_term::output::{self, Failure};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::ExitCode;
@@ -86,7 +86,7 @@ fn listen(text: &str) -> Result<SocketAddr, String> {
 }
 
 fn every(text: &str) -> Result<Duration, String> {
-    let every = duration(text)?;
+    let every = duration::argument(text)?;
     if (Duration::from_millis(100)..=Duration::from_secs(10)).contains(&every) {
         Ok(every)
     } else {

@@ -1,7 +1,6 @@
 //! `obol fabric`: the RDMA devices of this host, which of them would be used, and what is missing.
 
 use clap::Subcommand;
-use obol_console::output::{self, Failure};
 use obol_fabric::Name;
 use obol_fabric::verbs::VerbsError;
 use obol_fabric::verbs::arena::{HostMemory, host_memory};
@@ -9,6 +8,7 @@ use obol_fabric::verbs::cm::EventChannel;
 use obol_fabric::verbs::context::{Atomics, LinkLayer};
 use obol_fabric::verbs::device::{Choice, Device, DeviceSelector, GidKind, Port, choose, survey};
 use obol_fabric::verbs::interfaces::interfaces;
+use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::net::IpAddr;
 use std::path::Path;

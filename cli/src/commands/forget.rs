@@ -2,13 +2,13 @@
 
 use crate::leaving::forget;
 use clap::Args;
-use obol_console::output::{self, Failure};
 use obol_fabric::Name;
 use obol_fabric::host::clock;
 use obol_membership::Kind;
 use obol_node::{Site, ended};
 use obol_observe::Observer;
 use obol_observe::annotations::{Forwarded, Mark, NAMES_MAX};
+use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;

@@ -3,7 +3,6 @@
 
 use crate::commands::status::certificate_warning;
 use clap::Subcommand;
-use obol_console::output::{self, Failure};
 use obol_fabric::Name;
 use obol_fabric::host::{Cluster, HostError};
 use obol_fabric::identity::{AUTHORITIES_FILE, CERTIFICATE_FILE, KEY_FILE, is_open_to_all};
@@ -14,6 +13,7 @@ use obol_node::network::{Fabric, KEYS, print_id};
 use obol_node::voted::Voted;
 use obol_node::{Deployment, Hosts, HostsError, Site, SiteError};
 use obol_observe::{certificate_days, examine_keys, least_duty};
+use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::net::{IpAddr, UdpSocket};
 use std::path::{Path, PathBuf};

@@ -3,7 +3,6 @@
 //! for where they have to be.
 
 use clap::Subcommand;
-use obol_console::output::{self, Failure};
 use obol_coordinator::Operator;
 use obol_fabric::{Name, Nanos};
 use obol_membership::View;
@@ -11,6 +10,7 @@ use obol_membership::timing::{LEASE_MAX, LEASE_MIN};
 use obol_node::Site;
 use obol_observe::{Deciders, Observer, Process, Snapshot};
 use obol_profiles::Profile;
+use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;

@@ -2,10 +2,10 @@
 
 use crate::commands::up::hosts::further_hosts;
 use clap::{Args, Subcommand};
-use obol_console::output::{self, Failure};
 use obol_fabric::Name;
 use obol_logs::{Change, Levelled, MODULES, State};
 use obol_node::Site;
+use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;

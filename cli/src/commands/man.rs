@@ -4,8 +4,8 @@ use super::root::command;
 use clap::builder::Resettable;
 use clap::{Args, Command};
 use clap_mangen::Man;
-use obol_console::output::{self, Failure};
 use obol_fabric::Name;
+use obol_term::output::{self, Failure};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 

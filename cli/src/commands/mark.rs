@@ -1,11 +1,11 @@
 //! `obol mark`: an annotation for every console and recording of a cluster.
 
 use clap::Args;
-use obol_console::output::{self, Failure};
 use obol_fabric::Name;
 use obol_fabric::host::clock;
 use obol_node::Site;
 use obol_observe::annotations::{Forwarded, Mark as Annotation};
+use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;

@@ -50,8 +50,8 @@ mod watch;
 use crate::ending;
 use crate::running;
 use clap::Subcommand;
-use obol_console::output::Failure;
 use obol_fabric::Name;
+use obol_term::output::Failure;
 use std::path::Path;
 use std::process::ExitCode;
 

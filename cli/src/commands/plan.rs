@@ -1,9 +1,9 @@
 //! `obol plan`: what is computed before anything runs.
 
 use clap::{Args, Subcommand};
-use obol_console::output::{self, Failure, json, line};
 use obol_fabric::{Name, Nanos};
 use obol_fide::network::{self, Network, Pair, Risk};
+use obol_term::output::{self, Failure, json, line};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -1,9 +1,9 @@
 //! `obol prefilled-console`: the console that `bench console` measures.
 
 use clap::Args;
-use obol_console::ClusterLocation;
-use obol_console::output::Failure;
 use obol_fabric::Name;
+use obol_node::ClusterLocation;
+use obol_term::output::Failure;
 use std::path::Path;
 use std::process::ExitCode;
 

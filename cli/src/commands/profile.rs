@@ -1,9 +1,9 @@
 //! `obol profile`: show and check profiles.
 
 use clap::Subcommand;
-use obol_console::output::{self, Failure, ProblemJson};
 use obol_fabric::Name;
-use obol_profiles::{BUILTIN, KeyMeaning, Profile};
+use obol_profiles::{BUILTIN, KeyMeaning, Problem, Profile};
+use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -50,11 +50,11 @@ struct ListedJson {
 
 /// What `profile check` found, in JSON.
 #[derive(Serialize)]
-struct CheckJson {
+struct CheckJson<'a> {
     file: String,
     /// Its name; none if it has faults.
     name: Option<String>,
-    problems: Vec<ProblemJson>,
+    problems: &'a [Problem],
 }
 
 #[derive(Serialize)]
@@ -80,8 +80,8 @@ fn check(file: &Path, json: bool) -> Result<(), Failure> {
     let path = file.to_string_lossy().into_owned();
     let found = Profile::load(&path);
     let (name, problems) = match &found {
-        Ok(profile) => (Some(profile.name.to_string()), Vec::new()),
-        Err(error) => (None, output::problems(error)),
+        Ok(profile) => (Some(profile.name.to_string()), &[][..]),
+        Err(error) => (None, error.problems()),
     };
     // What cannot be read at all has an error and no faults.
     if json && (name.is_some() || !problems.is_empty()) {

@@ -1,10 +1,12 @@
 //! `obol record`: what the console sees, to a file.
 
 use clap::Args;
-use obol_console::options::{duration, size};
-use obol_console::output::Failure;
-use obol_console::{ClusterLocation, RECORDING_LEAST as LIMIT_LEAST};
+use obol_console::RECORDING_LEAST as LIMIT_LEAST;
 use obol_fabric::Name;
+use obol_node::ClusterLocation;
+use obol_profiles::duration;
+use obol_term::options::size;
+use obol_term::output::Failure;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -18,7 +20,7 @@ pub(crate) struct Record {
     /// The file; one that is there already is not overwritten
     file: PathBuf,
     /// End by itself after this time, such as 20s or 1500ms
-    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+    #[arg(long = "for", value_name = "TIME", value_parser = duration::argument)]
     time: Option<Duration>,
     /// The largest size of FILE and FILE.old together, such as 500MB or 4GB: at half of it, FILE is
     /// renamed to FILE.old and another one begins

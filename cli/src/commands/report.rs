@@ -1,8 +1,8 @@
 //! `obol report`: a report on a recording or a cluster.
 
-use obol_console::ClusterLocation;
-use obol_console::output::Failure;
 use obol_fabric::Name;
+use obol_node::ClusterLocation;
+use obol_term::output::Failure;
 use std::path::Path;
 use std::process::ExitCode;
 

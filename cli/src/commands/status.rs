@@ -5,8 +5,6 @@ use crate::replacement::ReplacementJson;
 use crate::table;
 use clap::Args;
 use obol_chaos::drills::{halt, undo_record};
-use obol_console::output::{self, Failure};
-use obol_console::{age, iso};
 use obol_fabric::host::Cluster;
 use obol_fabric::ip::{PulsePath, PulsePeer, PulseReport};
 use obol_fabric::notice::Detection;
@@ -19,12 +17,13 @@ use obol_membership::view::{Member, coordinator_name};
 use obol_node::fate;
 use obol_node::network::Fabric;
 use obol_observe::advice::{self, Advice};
-use obol_observe::calendar::{self, unix_now};
+use obol_observe::calendar::{self, age, iso, unix_now};
 use obol_observe::figures::total;
 use obol_observe::{
     CERTIFICATE_DAYS_FEW, Gateway, Health, Observer, Process, Snapshot, certificate_days, examine_keys,
     judge, least_duty,
 };
+use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -7,11 +7,11 @@ use crate::signals;
 use clap::Args;
 use obol_chaos::drills::Host;
 use obol_chaos::drills::tune::{self, Counted, Measured, PAUSES, Recommended, Tuned};
-use obol_console::options::duration;
-use obol_console::output::{self, Failure};
 use obol_fabric::host::sched;
 use obol_fabric::{Name, Nanos};
 use obol_profiles::Profile;
+use obol_profiles::duration;
+use obol_term::output::{self, Failure};
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -38,7 +38,7 @@ pub(crate) struct Tune {
     #[arg(long, alias = "share", value_name = "PERCENT", default_value_t = 99.99, value_parser = percent)]
     pub(crate) timely: f64,
     /// How long each step is measured, and at least the trial; one that can no longer reach the percentage ends early
-    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = duration::argument)]
     pub(crate) time: Duration,
     /// The profile to start from: a name that `obol profile list` knows, or a file
     #[arg(long, value_name = "NAME|FILE", default_value = "laptop")]
@@ -68,7 +68,7 @@ pub(crate) struct Tune {
     #[arg(long, value_name = "FILE", requires = "network", conflicts_with_all = ["write", "html", "every", "confidence", "samples", "json"])]
     pub(crate) record: Option<PathBuf>,
     /// How long it is recorded
-    #[arg(long = "for", value_name = "TIME", requires = "record", default_value = "30s", value_parser = duration)]
+    #[arg(long = "for", value_name = "TIME", requires = "record", default_value = "30s", value_parser = duration::argument)]
     pub(crate) record_for: Duration,
     /// Print one JSON object for scripts
     #[arg(long)]

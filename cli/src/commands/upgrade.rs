@@ -4,14 +4,14 @@ use crate::ending::supervised;
 use crate::{alone, signals};
 use clap::Args;
 use obol_chaos::control;
-use obol_console::options::duration;
-use obol_console::output::{self, Failure};
 use obol_fabric::host;
 use obol_fabric::identity::Duty;
 use obol_fabric::{Incarnation, Name, Release, Version};
 use obol_membership::Kind;
 use obol_node::{FileLock, Site};
 use obol_observe::{Health, Observer, Process, RunningGateway, Snapshot, examine_keys};
+use obol_profiles::duration;
+use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -56,7 +56,7 @@ pub(crate) struct Upgrade {
     #[arg(long, value_name = "COMMAND")]
     restart: Option<String>,
     /// Stop if a daemon is not back, or the cluster not healthy, for this long
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration::argument)]
     within: Duration,
     /// Print JSON
     #[arg(long)]

@@ -3,16 +3,15 @@
 use crate::names::{self, Names};
 use clap::Args;
 use obol_agent::{Item, Observer};
-use obol_console::iso;
-use obol_console::output::{self, Failure};
 use obol_fabric::host::Cluster;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_logs::when::When;
 use obol_membership::view::coordinator_name;
 use obol_membership::{Change, View};
 use obol_node::{Site, saved_view};
-use obol_observe::calendar::{TwoClocks, unix_now};
+use obol_observe::calendar::{TwoClocks, iso, unix_now};
 use obol_observe::{ObservedEvent, Observer as Recorders, timeline};
+use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io;

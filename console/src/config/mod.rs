@@ -9,12 +9,12 @@ pub mod schema;
 mod write;
 
 use crate::input::Keymap;
-use crate::output::{self, Failure, ProblemJson};
 use crate::screens::{self, Screen};
 use crate::state::{Model, ScreenId};
 use crate::theme::Theme;
 use obol_node::user;
-use obol_profiles::document;
+use obol_profiles::{Problem, document};
+use obol_term::output::{self, Failure};
 pub use options::ConfigCommand;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -110,12 +110,12 @@ pub(super) fn screens() -> impl Iterator<Item = &'static dyn Screen> {
 
 /// What `config check` found, in JSON.
 #[derive(Serialize)]
-struct CheckJson {
+struct CheckJson<'a> {
     /// The file; none if the user has no place for one.
     file: Option<String>,
     /// Whether it is there; otherwise the console has its defaults.
     exists: bool,
-    problems: Vec<ProblemJson>,
+    problems: &'a [Problem],
 }
 
 fn check(asked: Option<&Path>, json: bool) -> Result<(), Failure> {
@@ -126,11 +126,11 @@ fn check(asked: Option<&Path>, json: bool) -> Result<(), Failure> {
         && let Err(error) = read::read(&text, &origin)
     {
         if json {
-            output::json(&CheckJson { file, exists, problems: output::problems(&error) })?;
+            output::json(&CheckJson { file, exists, problems: error.problems() })?;
         }
         return Err(Failure::refused(error));
     }
-    output::json_or(json, &CheckJson { file, exists, problems: Vec::new() }, |found| {
+    output::json_or(json, &CheckJson { file, exists, problems: &[] }, |found| {
         output::line(match &found.file {
             Some(path) if exists => format!("{path} is a valid {KIND}"),
             Some(path) => format!("there is no {path}, so the console has its defaults"),

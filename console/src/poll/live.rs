@@ -1,9 +1,10 @@
 //! The live source: polls a running cluster at a steady rate, and reopens it after a restart.
 
 use crate::poll::sample::{Cost, MarkRow, PathRow, Sample};
-use crate::poll::{ClusterLocation, Sink, Update};
+use crate::poll::{Sink, Update};
 use obol_fabric::host::clock;
 use obol_fabric::{Instant, Nanos};
+use obol_node::ClusterLocation;
 use obol_observe::annotations::Marks;
 use obol_observe::calendar::unix_now;
 use obol_observe::names_file::NamesFile;

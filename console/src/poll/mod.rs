@@ -5,7 +5,6 @@ pub(crate) mod live;
 pub(crate) mod record;
 pub(crate) mod sample;
 
-use obol_fabric::Name;
 use sample::Sample;
 
 /// An update from a source.
@@ -18,15 +17,6 @@ pub(crate) enum Update {
         /// Why, and what to do.
         why: String,
     },
-}
-
-/// The location of a cluster.
-#[derive(Clone, Debug)]
-pub struct ClusterLocation {
-    /// The directory of all clusters.
-    pub root: std::path::PathBuf,
-    /// The cluster.
-    pub cluster: Name,
 }
 
 /// Receives the updates of a source.

@@ -228,7 +228,7 @@ impl<R: Read> Reading<R> {
             let Header { format, version, writer, .. } = &header;
             return Err(wrong(format!(
                 "{format} version {version} by {}; this obol reads {FORMAT} version {VERSION}",
-                obol_observe::plain::line(writer)
+                obol_term::plain::line(writer)
             )));
         }
         Ok(Self { header, from, path: path.to_owned(), samples: 0, torn: None })

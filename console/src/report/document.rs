@@ -1,13 +1,13 @@
 //! The report for readers, which becomes a page or Markdown.
 
-use crate::output::Failure;
-use crate::report::{Part, Report, iso};
+use crate::report::{Part, Report};
 use crate::state::windows::PERCENTILES;
-use crate::widgets::canvas::age;
 use obol_fabric::Instant;
 use obol_observe::Renewals;
+use obol_observe::calendar::{age, iso};
 use obol_observe::failovers::{Failover, PHASES};
 use obol_observe::plot::{Bars, Cell, Document, PlotError};
+use obol_term::output::Failure;
 
 /// Failovers in the chart at most, the newest.
 const CHART_MAX: usize = 24;

@@ -2,13 +2,13 @@
 //! time. Values in nanoseconds; the
 //! maximum of a line is in milliseconds, as the log's header says.
 
-use crate::output::Failure;
 use crate::report::{Interval, Report};
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 use obol_fabric::Nanos;
 use obol_observe::histograms::floor;
+use obol_term::output::Failure;
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 

@@ -1,9 +1,10 @@
 //! The report as one JSON object.
 
-use crate::output::Failure;
-use crate::report::{Part, Report, iso};
+use crate::report::{Part, Report};
 use crate::state::windows::PERCENTILES;
+use obol_observe::calendar::iso;
 use obol_observe::failovers::{Failover, PHASES};
+use obol_term::output::Failure;
 use serde_json::{Map, Value, json};
 
 /// Changes if readers of an older version would misread it.

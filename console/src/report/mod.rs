@@ -12,11 +12,10 @@ mod perfetto;
 pub(crate) mod svg;
 
 use crate::options::{Report as Options, ReportFormat};
-use crate::output::{self, Failure};
 use crate::poll::live::{Live, POLL_EVERY, Rate};
 use crate::poll::record::Reading;
 use crate::poll::sample::{MarkRow, Sample};
-use crate::poll::{ClusterLocation, Sink, Update};
+use crate::poll::{Sink, Update};
 use crate::state::data::Data;
 use crate::state::windows::{PERCENTILES, Set, percentile};
 use builder::Builder;
@@ -24,9 +23,13 @@ use clap::ValueEnum;
 use obol_fabric::host::clock;
 use obol_fabric::{Instant, Name, Nanos};
 use obol_membership::metrics::Histogram;
+use obol_node::ClusterLocation;
+use obol_observe::Renewals;
+use obol_observe::calendar::iso;
 use obol_observe::failovers::Failover;
 use obol_observe::histograms::Counts;
-use obol_observe::{Renewals, calendar, plain};
+use obol_term::output::{self, Failure};
+use obol_term::plain;
 use outages::Outages;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -224,11 +227,6 @@ impl Report {
         }
         Ok(dir.display().to_string())
     }
-}
-
-/// A moment in nanoseconds since 1970 as ISO 8601 in UTC, to the microsecond.
-pub fn iso(unix: u64) -> String {
-    calendar::utc(unix, "%FT%T.%6fZ")
 }
 
 /// Reports on samples as they come. A cluster that was there may come back.

@@ -2,10 +2,10 @@
 //! with its stamps, and each failover with its phases as nested asynchronous spans. Times count
 //! from whatever was first: readers refuse negative ones.
 
-use crate::output::Failure;
 use crate::report::Report;
 use obol_fabric::{Instant, Name};
 use obol_observe::failovers::{Failover, PHASES};
+use obol_term::output::Failure;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 

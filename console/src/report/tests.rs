@@ -147,14 +147,6 @@ fn markdown_and_html_escape_untrusted_text() {
 }
 
 #[test]
-fn moments_are_iso_8601() {
-    assert_eq!(iso(0), "1970-01-01T00:00:00.000000Z");
-    assert_eq!(iso(1_700_000_000_123_456_789), "2023-11-14T22:13:20.123456Z");
-    assert_eq!(iso(951_782_400_000_000_000), "2000-02-29T00:00:00.000000Z");
-    assert_eq!(iso(4_102_444_799_999_999_999), "2099-12-31T23:59:59.999999Z");
-}
-
-#[test]
 fn a_picture_of_the_screen_has_every_character_in_its_cell() {
     let model = crate::view::tests::broken(100, 30);
     let svg = svg::text(&crate::view::buffer(&model));

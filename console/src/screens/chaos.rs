@@ -23,9 +23,10 @@ use crate::state::chaos::{Journal, Run, SCREEN};
 use crate::state::table::Move;
 use crate::state::{Effect, Model, RowId};
 use crate::theme::Role;
-use crate::widgets::canvas::{Canvas, Cell, age, short, width};
+use crate::widgets::canvas::{Canvas, Cell, short, width};
 use crate::widgets::grid::{Column, Grid, page_rows};
 use obol_chaos::drillfile::Metric;
+use obol_observe::calendar::age;
 use obol_observe::stats::shown as us;
 use ratatui::layout::Rect;
 

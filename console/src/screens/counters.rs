@@ -21,7 +21,7 @@ use crate::state::data::Data;
 use crate::state::table::Key;
 use crate::state::{Model, RowId, ScreenId};
 use crate::theme::Role;
-use crate::widgets::canvas::{Canvas, Cell, age, count};
+use crate::widgets::canvas::{Canvas, Cell, count};
 use crate::widgets::grid::{Column, Grid};
 use obol_fabric::Nanos;
 use obol_membership::Kind;
@@ -29,6 +29,7 @@ use obol_membership::consensus::Ballot;
 use obol_membership::metrics::Counter;
 use obol_membership::recorder::Kind as Event;
 use obol_membership::view::coordinator_name;
+use obol_observe::calendar::age;
 use ratatui::layout::Rect;
 
 /// A counter in a column, and whether values above zero need attention.

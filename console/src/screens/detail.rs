@@ -15,13 +15,14 @@ use crate::screens::{Screen as _, events, members};
 use crate::state::Model;
 use crate::state::data::{Data, Status};
 use crate::theme::Role;
-use crate::widgets::canvas::{Canvas, Cell, NONE, age, rate, wrapped};
+use crate::widgets::canvas::{Canvas, Cell, NONE, rate, wrapped};
 use obol_fabric::{Incarnation, Instant};
 use obol_membership::Kind;
 use obol_membership::consensus::Ballot;
 use obol_membership::metrics::Counter;
 use obol_membership::recorder::Kind as Event;
 use obol_membership::view::coordinator_name;
+use obol_observe::calendar::age;
 use obol_observe::event_text;
 use ratatui::layout::Rect;
 

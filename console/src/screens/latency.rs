@@ -23,11 +23,12 @@ use crate::state::windows::{Before, PERCENTILES, Set, percentile};
 use crate::state::{Model, RowId, ScreenId};
 use crate::theme::Role;
 use crate::widgets::bars::{self, Side};
-use crate::widgets::canvas::{Canvas, Cell, age, count};
+use crate::widgets::canvas::{Canvas, Cell, count};
 use crate::widgets::grid::{Column, Grid};
 use obol_fabric::metrics::bucket;
 use obol_fabric::{Instant, Nanos};
 use obol_membership::metrics::Histogram;
+use obol_observe::calendar::age;
 use obol_observe::histograms::Counts;
 use ratatui::layout::Rect;
 

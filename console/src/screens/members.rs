@@ -19,12 +19,13 @@ use crate::state::table::{Key, page};
 use crate::state::{Effect, Mode, Model, RowId, ScreenId};
 use crate::theme::{Glyphs, Role};
 use crate::view;
-use crate::widgets::canvas::{Canvas, Cell, NONE, age, count, rate};
+use crate::widgets::canvas::{Canvas, Cell, NONE, count, rate};
 use crate::widgets::grid::{Column, Grid, page_rows};
 use obol_fabric::{Incarnation, Instant, Nanos};
 use obol_membership::Kind;
 use obol_membership::metrics::Counter;
 use obol_observe::LeaseStatus;
+use obol_observe::calendar::age;
 use ratatui::layout::Rect;
 use strum::VariantArray;
 

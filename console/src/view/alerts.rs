@@ -4,8 +4,9 @@
 use crate::state::Model;
 use crate::state::alerts::Raised;
 use crate::theme::Role;
-use crate::widgets::canvas::{Canvas, Cell, age, clock, wrapped};
+use crate::widgets::canvas::{Canvas, Cell, clock, wrapped};
 use obol_fabric::Instant;
+use obol_observe::calendar::age;
 use ratatui::layout::Rect;
 
 /// Largest width of a page.

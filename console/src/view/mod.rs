@@ -24,9 +24,10 @@ use crate::input::Action;
 use crate::screens::{self, Screen};
 use crate::state::{Mode, Model, Prompt};
 use crate::theme::Role;
-use crate::widgets::canvas::{Canvas, Cell, Hit, age, clock, count, width};
+use crate::widgets::canvas::{Canvas, Cell, Hit, clock, count, width};
 use obol_fabric::Nanos;
 use obol_observe::Health;
+use obol_observe::calendar::age;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 

@@ -6,9 +6,9 @@
 
 use crate::state::data::Data;
 use crate::theme::Role;
-use crate::widgets::canvas::age;
 use obol_fabric::Nanos;
 use obol_observe::annotations::RolloutStep;
+use obol_observe::calendar::age;
 
 /// How long the end of a rollout is shown.
 const SHOWN: Nanos = Nanos::from_secs(60);

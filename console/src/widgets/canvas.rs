@@ -2,7 +2,8 @@
 
 use crate::state::ScreenId;
 use crate::theme::{Glyphs, Role, Theme};
-use obol_observe::{calendar, plain};
+use obol_observe::calendar;
+use obol_term::plain;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use std::borrow::Cow;
@@ -189,29 +190,15 @@ pub(crate) fn time_of_day(unix: u64) -> String {
     calendar::utc(unix, "%T.%6f")
 }
 
-/// An age in few columns: `250ms`, `3.2s`, `4m12s`, `2h05m`.
-pub fn age(span: obol_fabric::Nanos) -> String {
-    let ms = span.0 / 1_000_000;
-    match ms {
-        0..=999 => format!("{ms}ms"),
-        1_000..=59_999 => format!("{}.{}s", ms / 1000, ms % 1000 / 100),
-        60_000..=3_599_999 => format!("{}m{:02}s", ms / 60_000, ms % 60_000 / 1000),
-        _ => format!("{}h{:02}m", ms / 3_600_000, ms % 3_600_000 / 60_000),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use obol_fabric::Nanos;
 
     #[test]
     fn numbers_take_few_columns() {
         let shown = [0.0, 4.2, 44.0, 999.0, 1000.0, 98_100.0, 999_400.0, 1_200_000.0].map(rate);
         assert_eq!(shown, ["0", "4.2", "44", "999", "1.0k", "98.1k", "999k", "1.2M"]);
         assert_eq!([9_999, 31_400].map(count), ["9999", "31.4k"]);
-        let ages = [0, 250, 3_249, 252_000, 7_500_000].map(|ms| age(Nanos::from_millis(ms)));
-        assert_eq!(ages, ["0ms", "250ms", "3.2s", "4m12s", "2h05m"]);
         assert_eq!(clock(1_700_000_000_450_000_000), "22:13:20.4Z");
     }
 

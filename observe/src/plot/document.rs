@@ -1,7 +1,7 @@
 //! Reports as a list of parts, and their two forms: one HTML page that needs no other file, and
 //! Markdown with its charts beside it. All text is escaped.
 
-use crate::plain;
+use obol_term::plain;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::Path;

@@ -7,9 +7,9 @@ use super::kill::Kill;
 use crate::running::Running;
 use obol_chaos::control::{self, Request};
 use obol_chaos::drills::{Supervisor, Victims, choose, healthy};
-use obol_console::output::Failure;
 use obol_fabric::Nanos;
 use obol_observe::stats::Distribution;
+use obol_term::output::Failure;
 use std::thread;
 
 /// Runs of each kind.

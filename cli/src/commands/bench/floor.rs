@@ -2,11 +2,11 @@
 //! one thread and can fork.
 
 use clap::Args;
-use obol_console::output::{self, Failure};
 use obol_fabric::host::sched::Slice;
 use obol_fabric::host::{floor, sched};
 use obol_fabric::{Name, Nanos};
 use obol_observe::stats::Distribution;
+use obol_term::output::{self, Failure};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};

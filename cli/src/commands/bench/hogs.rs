@@ -1,6 +1,6 @@
 //! Programs that use all processor time they get, beside what is measured.
 
-use obol_console::output::Failure;
+use obol_term::output::Failure;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;

@@ -3,7 +3,7 @@
 use super::Figure;
 use crate::running::Running;
 use crate::usage::{resident, used};
-use obol_console::output::Failure;
+use obol_term::output::Failure;
 use std::time::{Duration, Instant};
 
 /// How long the idle cluster is watched.

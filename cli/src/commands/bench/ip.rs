@@ -3,7 +3,6 @@
 
 use super::micro::{ACCEPTORS, Acceptors, Over, PROPOSER, nine};
 use super::{Figure, Floors, ip_failover};
-use obol_console::output::Failure;
 use obol_fabric::host::sched::Slice;
 use obol_fabric::host::sched::pin_to_core;
 use obol_fabric::ip::floor::Echoes;
@@ -15,6 +14,7 @@ use obol_node::endpoint::Act;
 use obol_node::network::Fabric as Network;
 use obol_observe::stats::Distribution;
 use obol_profiles::Profile;
+use obol_term::output::Failure;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -6,12 +6,12 @@ use crate::commands::up::hosts::HostNames;
 use crate::running::{Running, START_TIMEOUT, Shape};
 use obol_chaos::control::{self, Request};
 use obol_chaos::drills::healthy;
-use obol_console::output::Failure;
 use obol_fabric::{Name, Nanos};
 use obol_observe::Observer;
 use obol_observe::stats::Distribution;
 use obol_observe::timeline::Phases;
 use obol_profiles::Profile;
+use obol_term::output::Failure;
 use std::path::Path;
 use std::thread;
 

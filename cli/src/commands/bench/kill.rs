@@ -1,12 +1,12 @@
 //! A kill by this process: without a fault agent, a cue, or reading the cluster before its failover
 //! is over.
 
-use obol_console::output::Failure;
 use obol_fabric::host::clock;
 use obol_fabric::{Incarnation, Instant, Name, ViewId};
 use obol_membership::View;
 use obol_observe::timeline::{History, Phases};
 use obol_observe::{ObservedEvent, Observer, Process};
+use obol_term::output::Failure;
 use std::sync::Arc;
 use std::thread;
 use std::time::{self, Duration};

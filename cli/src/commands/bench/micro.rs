@@ -4,7 +4,6 @@
 use super::Figure;
 use crate::commands::up::hosts::{self, HostNames};
 use crate::running::{Reaper, dies_with_parent};
-use obol_console::output::Failure;
 use obol_fabric::host::{Cluster, Region, clock};
 use obol_fabric::{Drive, Event, Fabric, Instant, Layout, Machine, Name, Nanos, ViewId};
 use obol_membership::consensus::{Consensus, Engine, Outcome};
@@ -14,6 +13,7 @@ use obol_node::endpoint::Act;
 use obol_node::{Deployment, Network, Site};
 use obol_observe::stats::Distribution;
 use obol_profiles::Profile;
+use obol_term::output::Failure;
 use serde::Serialize;
 use std::fmt;
 use std::hint::black_box;
@@ -171,7 +171,7 @@ impl Drop for Acceptors {
         }
         for site in &self.sites {
             if let Err(error) = Cluster::remove(&self.root, site.cluster.name()) {
-                let _ = obol_console::output::remark(format_args!("bench: {error}"));
+                let _ = obol_term::output::remark(format_args!("bench: {error}"));
             }
         }
     }

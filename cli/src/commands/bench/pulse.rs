@@ -8,8 +8,6 @@ use crate::commands::tune_network::every;
 use crate::running::Running;
 use clap::Args;
 use obol_chaos::drills::healthy;
-use obol_console::options::duration;
-use obol_console::output::Failure;
 use obol_fabric::Nanos;
 use obol_fabric::host::sched::pin_to_core;
 use obol_fabric::host::{Cluster, clock};
@@ -20,6 +18,8 @@ use obol_node::network::Fabric;
 use obol_observe::pulse::samples;
 use obol_observe::stats::Distribution;
 use obol_profiles::Profile;
+use obol_profiles::duration;
+use obol_term::output::Failure;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::ExitCode;
@@ -60,10 +60,10 @@ pub(crate) struct BenchPulse {
     #[arg(long, value_name = "N", requires = "span", conflicts_with = "count", value_parser = clap::value_parser!(u32).range(0..=64))]
     hogs: Option<u32>,
     /// How long suspicions are counted
-    #[arg(long = "for", value_name = "TIME", requires = "hogs", value_parser = duration)]
+    #[arg(long = "for", value_name = "TIME", requires = "hogs", value_parser = duration::argument)]
     span: Option<Duration>,
     /// How long the network is measured before, to derive the timeout; without --profile only
-    #[arg(long, value_name = "TIME", default_value = "10m", requires = "hogs", conflicts_with = "profile", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "10m", requires = "hogs", conflicts_with = "profile", value_parser = duration::argument)]
     measure: Duration,
     /// The timeout is derived for at most one false suspicion in this time: such as 12h, 30d, 1y
     #[arg(long, value_name = "TIME", default_value = "1d", requires = "hogs", conflicts_with = "profile", value_parser = every)]

@@ -8,13 +8,13 @@ use crate::running::{Running, START_TIMEOUT, Shape, dies_with_parent};
 use clap::Args;
 use obol_agent::{AttachError, Attached, Embedded};
 use obol_chaos::control::{self, Request};
-use obol_console::options::duration;
-use obol_console::output::{self, Failure};
 use obol_fabric::{Name, Nanos};
 use obol_membership::Kind;
 use obol_node::Site;
 use obol_observe::{Health, Process, Snapshot};
 use obol_profiles::Profile;
+use obol_profiles::duration;
+use obol_term::output::{self, Failure};
 use serde::Deserialize;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -43,7 +43,7 @@ pub(crate) struct BenchUpgrade {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     turns: u32,
     /// How long clients check the cache in each; the daemons must be back by then
-    #[arg(long = "for", value_name = "TIME", value_parser = duration, default_value = "10s")]
+    #[arg(long = "for", value_name = "TIME", value_parser = duration::argument, default_value = "10s")]
     time: Duration,
     /// Print one JSON object for scripts
     #[arg(long)]

@@ -1,7 +1,7 @@
 //! What became of a removed coordinator of another host.
 
-use obol_console::output::Failure;
 use obol_fabric::{LinkError, Name};
+use obol_term::output::Failure;
 
 /// What is known of a removed coordinator of another host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

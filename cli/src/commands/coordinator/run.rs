@@ -3,11 +3,11 @@
 use crate::daemons::{ended, enter, report_kernel_refusal, schedule, service_manager};
 use crate::logging::{self, LogOptions};
 use clap::Args;
-use obol_console::output::Failure;
 use obol_coordinator::Saver;
 use obol_fabric::Name;
 use obol_membership::view::coordinator_name;
 use obol_node::unsaved;
+use obol_term::output::Failure;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

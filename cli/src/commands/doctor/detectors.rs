@@ -3,10 +3,10 @@
 use super::{Finding, Severity};
 use crate::commands::bench::Floors;
 use crate::commands::detector::Detectors;
-use obol_console::output::Failure;
 use obol_fabric::host::sched::Slice;
 use obol_fabric::notice::Detection;
 use obol_observe::stats::shown;
+use obol_term::output::Failure;
 use std::path::Path;
 
 /// Deaths of bare processes that are measured.

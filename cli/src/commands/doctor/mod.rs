@@ -11,12 +11,12 @@ mod promise;
 
 use clap::Args;
 use obol_chaos::drills::Host;
-use obol_console::options::duration;
-use obol_console::output::{self, Failure};
 use obol_fabric::host::HostError;
 use obol_fabric::{Name, Nanos};
 use obol_node::{Hosts, Site, SiteError};
 use obol_profiles::Profile;
+use obol_profiles::duration;
+use obol_term::output::{self, Failure};
 use pauses::Pauses;
 use promise::Promises;
 use serde::Serialize;
@@ -47,7 +47,7 @@ pub(crate) struct Doctor {
     #[arg(long, value_name = "NAME|FILE")]
     profile: Option<String>,
     /// How long pauses are measured, for each kind of scheduling
-    #[arg(long = "time", value_name = "TIME", default_value = "3s", value_parser = duration)]
+    #[arg(long = "time", value_name = "TIME", default_value = "3s", value_parser = duration::argument)]
     time: Duration,
     /// Print one JSON object for scripts
     #[arg(long)]

@@ -4,13 +4,13 @@
 
 use super::{Finding, Severity};
 use obol_chaos::drills::tune::{self, Counted, Measured, PAUSES};
-use obol_console::output::Failure;
 use obol_fabric::Nanos;
 use obol_fabric::host::clock;
 use obol_fabric::host::sched::{self, Slice};
 use obol_observe::figures::total;
 use obol_observe::stats::{Distribution, Summary, shown};
 use obol_profiles::Profile;
+use obol_term::output::Failure;
 use rustix::thread::{CpuSet, sched_getaffinity, set_current_timer_slack};
 use serde::Serialize;
 use std::num::NonZeroU64;

@@ -7,12 +7,12 @@ use obol_chaos::drills::audit::{Entry, Event, Log, Who};
 use obol_chaos::drills::halt::REASON_CHARS_MAX;
 use obol_chaos::drills::switch::{self, OnHost, Order};
 use obol_chaos::drills::{Accountable, Halt};
-use obol_console::options::duration;
-use obol_console::output::{self, Failure};
 use obol_fabric::Name;
 use obol_node::Site;
 use obol_node::user::state_home;
 use obol_observe::calendar::unix_now;
+use obol_profiles::duration;
+use obol_term::output::{self, Failure};
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -36,7 +36,7 @@ pub(crate) struct Approve {
     /// The drill file
     file: String,
     /// How long the approval counts
-    #[arg(long = "for", value_name = "TIME", default_value = "8h", value_parser = duration)]
+    #[arg(long = "for", value_name = "TIME", default_value = "8h", value_parser = duration::argument)]
     time: Duration,
     /// Where the approval is written [default: FILE.approval]
     #[arg(long, value_name = "FILE")]
@@ -209,9 +209,9 @@ pub(super) fn approve(root: &Path, cluster: Name, options: &Approve) -> Result<E
 
 /// The first time to show, as the log writes it.
 fn since(text: &str) -> Result<String, Failure> {
-    if let Ok(span) = duration(text) {
+    if let Ok(span) = duration::argument(text) {
         let from = unix_now().saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
-        return Ok(obol_console::iso(from));
+        return Ok(obol_observe::calendar::iso(from));
     }
     let shape = |c: char| if c.is_ascii_digit() { '0' } else { c };
     let form: String = text.chars().map(shape).collect();

@@ -10,7 +10,6 @@ use obol_chaos::drills::detectors::{
     Detector, Fault, HEADS, Measured, Plan, Report, Silences, lasts, silenced,
 };
 use obol_chaos::drills::{Accountable, Fleet, Host, Journal, Verdict};
-use obol_console::output::{self, Failure};
 use obol_fabric::host::{Cluster, clock};
 use obol_fabric::{Name, Nanos};
 use obol_fide::detectors::{
@@ -20,6 +19,7 @@ use obol_node::{Deployment, Site};
 use obol_observe::network_recording::Stream;
 use obol_observe::pulse;
 use obol_profiles::Profile;
+use obol_term::output::{self, Failure};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};

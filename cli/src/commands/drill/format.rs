@@ -5,8 +5,8 @@ use clap::ValueEnum;
 use obol_chaos::drillfile::{self, Drill};
 use obol_chaos::drills::Journal;
 use obol_chaos::drills::report::{annotated_faults, annotated_refusal, annotations, junit, junit_refused};
-use obol_console::output::{self, Failure};
 use obol_observe::calendar::unix_now;
+use obol_term::output::{self, Failure};
 use std::io;
 
 /// A format of results.

@@ -13,12 +13,12 @@ use crate::logging::LogOptions;
 use clap::{Args, ValueEnum};
 use obol_chaos::drills::quick::Report;
 use obol_chaos::drills::{Accountable, Victims};
-use obol_console::options::duration;
-use obol_console::output::{self, Failure};
 use obol_fabric::{Name, Nanos};
 use obol_node::Site;
 use obol_observe::stats::{P99_SAMPLES_MIN, shown};
 use obol_observe::timeline::Phases;
+use obol_profiles::duration;
+use obol_term::output::{self, Failure};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -44,7 +44,7 @@ pub(crate) struct Drill {
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) count: u32,
     /// Pause between repetitions
-    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = duration::argument)]
     pub(crate) gap: Duration,
     /// What to measure: the failover of the members, or also the outage for a client of a
     /// replicated cache, whose primary is then the app that is killed

@@ -13,12 +13,12 @@ use obol_chaos::drills::Host;
 use obol_chaos::drills::engines::{
     Answers, End, Fault, HEADS, Measured, Measuring, Repetition, Report, TEXT_COLUMNS,
 };
-use obol_console::options::duration;
-use obol_console::output::{self, Failure};
 use obol_fabric::host::clock;
 use obol_fabric::{Instant, Nanos, ViewId};
 use obol_profiles::Profile;
+use obol_profiles::duration;
 use obol_smr::VOTERS_MAX;
+use obol_term::output::{self, Failure};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -76,7 +76,7 @@ pub(crate) struct DrillSmr {
     #[arg(long, value_name = "NAME|FILE", default_value = "laptop")]
     pub(super) profile: String,
     /// The longest that a client may wait for an answer around a fault
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration::argument)]
     at_most: Option<Duration>,
     /// Play a drill of a store instead: what its file says happens to the replicas of one store, one thing
     /// after the other, while clients write. dare-figure9a, or a file if it has a '/' or ends in .toml

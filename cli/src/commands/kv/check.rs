@@ -10,8 +10,6 @@ use super::session::{Session, Work};
 use crate::leaving::{forget_own, let_leave};
 use clap::Args;
 use hdrhistogram::Histogram;
-use obol_console::options::duration;
-use obol_console::output::{self, Failure};
 use obol_fabric::host::{clock, sched};
 use obol_fabric::sim::Rng;
 use obol_fabric::{Drive, Incarnation, Instant, Name, Nanos};
@@ -19,6 +17,8 @@ use obol_kv::{Client, Done, Operation, Status, VALUE_BYTES_MAX};
 use obol_node::Site;
 use obol_observe::stats::{Distribution, shown};
 use obol_observe::{Observer, Process};
+use obol_profiles::duration;
+use obol_term::output::{self, Failure};
 use parking_lot::Mutex;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -45,7 +45,7 @@ pub(super) const POLL_EVERY: &[&str] = &["--poll-every", "20us"];
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Duration of the check
-    #[arg(long = "for", value_name = "TIME", value_parser = duration, default_value = "10s")]
+    #[arg(long = "for", value_name = "TIME", value_parser = duration::argument, default_value = "10s")]
     time: Duration,
     /// Servers; killed ones are restarted
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=8))]
@@ -56,16 +56,16 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=8))]
     clients: u32,
     /// Interval of kills of the primary, when its backup has everything
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration::argument)]
     kill_every: Option<Duration>,
     /// Approximate interval of freezes of a server
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration::argument)]
     freeze_every: Option<Duration>,
     /// Longest duration of a freeze
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1200ms", requires = "freeze_every")]
+    #[arg(long, value_name = "TIME", value_parser = duration::argument, default_value = "1200ms", requires = "freeze_every")]
     freeze_max: Duration,
     /// Poll interval of servers and clients
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "20us")]
+    #[arg(long, value_name = "TIME", value_parser = duration::argument, default_value = "20us")]
     poll_every: Duration,
     /// Print one JSON object
     #[arg(long)]

@@ -4,7 +4,6 @@
 use super::check::{POLL_EVERY, Servers};
 use super::session::{Session, Work};
 use crate::commands::drill::files as drills;
-use obol_console::output::{self, Failure};
 use obol_fabric::host::clock;
 use obol_fabric::{Drive, Incarnation, Instant, Name, ViewId};
 use obol_kv::{Client, Operation, Status};
@@ -12,6 +11,7 @@ use obol_membership::recorder::{Kind as What, Record};
 use obol_node::Site;
 use obol_observe::Observer;
 use obol_observe::stats::{Distribution, Summary};
+use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;

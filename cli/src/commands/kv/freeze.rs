@@ -1,9 +1,9 @@
 //! Freezes servers of a check now and then, one at a time and independently of kills: so a stall
 //! may overlap a crash.
 
-use obol_console::output::Failure;
 use obol_fabric::host::{Held, Process};
 use obol_fabric::sim::Rng;
+use obol_term::output::Failure;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

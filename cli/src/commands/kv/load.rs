@@ -4,12 +4,12 @@ use super::session::{Session, Work};
 use super::{AGAIN_EVERY, LATENCY_MAX, area, join};
 use crate::signals;
 use clap::Args;
-use obol_console::options::duration;
-use obol_console::output::{self, Failure};
 use obol_fabric::host::{clock, sched};
 use obol_fabric::{Drive, Instant, Name, Nanos};
 use obol_kv::{Client, Operation, Service, Status};
 use obol_node::Site;
+use obol_profiles::duration;
+use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,10 +29,10 @@ pub(crate) struct Options {
     #[arg(long, default_value = "kv_load")]
     name: Name,
     /// Interval between batches of four operations
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10ms")]
+    #[arg(long, value_name = "TIME", value_parser = duration::argument, default_value = "10ms")]
     every: Duration,
     /// Interval of progress reports
-    #[arg(long, alias = "tell-every", value_name = "TIME", value_parser = duration, default_value = "1s")]
+    #[arg(long, alias = "tell-every", value_name = "TIME", value_parser = duration::argument, default_value = "1s")]
     report_every: Duration,
     /// Print JSON lines
     #[arg(long)]

@@ -3,10 +3,10 @@
 //! would be lost if it began with nothing. Servers that a check or a measurement starts for itself
 //! have marks of their own: their keys may be lost with it.
 
-use obol_console::output::{self, Failure};
 use obol_fabric::Name;
 use obol_kv::Shard;
 use obol_node::Site;
+use obol_term::output::{self, Failure};
 use std::fs;
 use std::path::PathBuf;
 

@@ -12,13 +12,13 @@ mod session;
 use crate::names;
 use clap::{Args, Subcommand};
 use hdrhistogram::Histogram;
-use obol_console::options::duration;
-use obol_console::output::{self, Failure};
 use obol_fabric::{Drive, Name, Nanos};
 use obol_kv::{Area, Client, Node, Operation, SERVER_PREFIX, SHARDS_MAX, Service, Status};
 use obol_membership::Kind;
 use obol_node::Site;
 use obol_node::endpoint::Endpoint;
+use obol_profiles::duration;
+use obol_term::output::{self, Failure};
 use session::{Session, Work};
 use std::path::Path;
 use std::process::ExitCode;
@@ -126,7 +126,7 @@ pub(crate) struct ClientOptions {
     #[arg(long)]
     name: Option<Name>,
     /// Give up after this time
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5s")]
+    #[arg(long, value_name = "TIME", value_parser = duration::argument, default_value = "5s")]
     timeout: Duration,
 }
 

@@ -6,14 +6,14 @@ use crate::ending::unused_elsewhere;
 use crate::logging::LogOptions;
 use crate::signals;
 use clap::Args;
-use obol_console::options::duration;
-use obol_console::output::{self, Failure};
 use obol_fabric::host::{NameClaim, program, sched};
 use obol_fabric::{Drive, Name, Nanos};
 use obol_kv::{Node, SERVER_PREFIX, Server, ServerState, Service, Shard};
 use obol_logs::{Line, Severity};
 use obol_node::Site;
 use obol_node::endpoint::Act;
+use obol_profiles::duration;
+use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;
@@ -70,7 +70,7 @@ fn server_name(text: &str) -> Result<Name, String> {
 
 /// A span that may be zero.
 fn pause(text: &str) -> Result<Duration, String> {
-    if text == "0" { Ok(Duration::ZERO) } else { duration(text) }
+    if text == "0" { Ok(Duration::ZERO) } else { duration::argument(text) }
 }
 
 #[derive(Serialize)]

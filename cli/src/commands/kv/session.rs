@@ -1,9 +1,9 @@
 //! A client's thread: drives its member and lets work use the client in between.
 
-use obol_console::output::Failure;
 use obol_fabric::Drive;
 use obol_kv::{Client, ClientError, Node};
 use obol_node::endpoint::{Act, Endpoint};
+use obol_term::output::Failure;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What a client does.

@@ -1,10 +1,10 @@
 //! Sends the marks of a rollout to the other hosts of the cluster, on a thread of its own: the gate
 //! does not wait for a host that does not answer.
 
-use obol_console::output::Failure;
 use obol_fabric::Name;
 use obol_node::Site;
 use obol_observe::annotations::{Forwarded, Mark, RolloutStep};
+use obol_term::output::Failure;
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};

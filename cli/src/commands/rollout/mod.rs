@@ -11,14 +11,14 @@ use forwarder::Forwarder;
 use obol_chaos::rollout::{
     Ahead, Compared, Ended, Limit, LimitError, Looks, Report, Subject, Verdict, Watcher, judge,
 };
-use obol_console::options::duration as long_duration;
-use obol_console::output::{self, Failure};
 use obol_fabric::host::clock;
 use obol_fabric::{Name, Nanos};
 use obol_hooks::missing_program;
 use obol_observe::annotations::{CHARS_MAX, Mark, RolloutMark, RolloutStep};
 use obol_observe::calendar::unix_now;
 use obol_observe::{Health, Percentile};
+use obol_profiles::duration;
+use obol_term::output::{self, Failure};
 use std::io::{ErrorKind, IsTerminal, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -64,13 +64,13 @@ pub(crate) struct Rollout {
     #[arg(long)]
     name: Option<String>,
     /// How long the cluster is observed before
-    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = long_duration)]
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration::argument)]
     baseline: Duration,
     /// How long it is observed after COMMAND has ended
-    #[arg(long, value_name = "TIME", default_value = "2m", value_parser = long_duration)]
+    #[arg(long, value_name = "TIME", default_value = "2m", value_parser = duration::argument)]
     settle: Duration,
     /// COMMAND fails if it takes longer
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = long_duration)]
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration::argument)]
     timeout: Duration,
     #[command(flatten)]
     limits: Limits,
@@ -495,7 +495,7 @@ impl Progress {
             let width = terminal_width();
             let line: String = line.chars().take(width.saturating_sub(1)).collect();
             // Progress is informative only.
-            let _ = write!(std::io::stderr(), "\r\x1b[K{}", obol_observe::plain::line(&line));
+            let _ = write!(std::io::stderr(), "\r\x1b[K{}", obol_term::plain::line(&line));
             self.is_open = true;
             return;
         }

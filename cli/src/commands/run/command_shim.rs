@@ -5,10 +5,10 @@
 use super::listen;
 use super::program::{Environment, NOT_EXECUTABLE, Tied, code, kill_descendants, not_executed};
 use clap::Args;
-use obol_console::output::Failure;
 use obol_fabric::host::supervise::{self, Reaped};
 use obol_fabric::host::{Held, Process, sched};
 use obol_fabric::{Name, Nanos};
+use obol_term::output::Failure;
 use signal_hook::consts::{SIGCHLD, SIGTERM};
 use std::ffi::OsString;
 use std::io::{self, Write};

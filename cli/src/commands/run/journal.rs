@@ -1,6 +1,6 @@
 //! The messages of `run`, on standard error: standard output is the program's.
 
-use obol_console::output;
+use obol_term::output;
 use serde::Serialize;
 use std::fmt;
 

@@ -3,10 +3,10 @@
 
 use crate::daemons::{START_TIMEOUT, leave, set_watched_thread_priority};
 use obol_agent::{AttachError, Attached, OwnView};
-use obol_console::ClusterLocation;
 use obol_fabric::host::{Held, Presence, Process, clock};
 use obol_fabric::{Incarnation, Name, Nanos};
 use obol_membership::View;
+use obol_node::ClusterLocation;
 use obol_node::Site;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;

@@ -28,13 +28,13 @@ use group::Group;
 use hooks::{Call, Hooks, Setup};
 use journal::{Journal, Message};
 use membership::{End, Life, MembershipEvent};
-use obol_console::ClusterLocation;
-use obol_console::options::duration;
-use obol_console::output::{self, Failure};
 use obol_fabric::host::{Cluster, NameClaim, Process};
 use obol_fabric::{Incarnation, Name, Nanos};
 use obol_membership::Kind;
+use obol_node::ClusterLocation;
 use obol_node::Site;
+use obol_profiles::duration;
+use obol_term::output::{self, Failure};
 use program::Children;
 use restart::{Policy, Restarts};
 use shim::{Cause, Report, Request, Shim, Split};
@@ -97,7 +97,7 @@ pub(crate) struct Run {
     hook_stream: Option<OsString>,
     /// How long the program has to end after SIGTERM or SIGINT; then it is killed with all that it
     /// started. A second signal kills at once
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
+    #[arg(long, value_name = "TIME", value_parser = duration::argument, default_value = "10s")]
     grace: Duration,
     /// Do not use a control group, even where one could be made
     #[arg(long, hide = true)]
@@ -106,14 +106,14 @@ pub(crate) struct Run {
     #[arg(long)]
     shell: bool,
     /// A hook or health command that takes longer is killed
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5s")]
+    #[arg(long, value_name = "TIME", value_parser = duration::argument, default_value = "5s")]
     hook_timeout: Duration,
     /// A program that checks the health; the member joins after its first success, however long
     /// that takes
     #[arg(long, value_name = "COMMAND")]
     health: Option<OsString>,
     /// How often the health command is executed
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1s", requires = "health")]
+    #[arg(long, value_name = "TIME", value_parser = duration::argument, default_value = "1s", requires = "health")]
     health_every: Duration,
     /// Kill the program after this many consecutive failures of it, once it has succeeded
     #[arg(long, value_name = "N", default_value_t = 3, requires = "health", value_parser = clap::value_parser!(u32).range(1..))]
@@ -122,10 +122,10 @@ pub(crate) struct Run {
     #[arg(long, value_enum, default_value_t = Policy::Never)]
     restart: Policy,
     /// Delay of the first restart; doubles with each one
-    #[arg(long, alias = "restart-pause", value_name = "TIME", value_parser = duration, default_value = "100ms")]
+    #[arg(long, alias = "restart-pause", value_name = "TIME", value_parser = duration::argument, default_value = "100ms")]
     restart_backoff: Duration,
     /// The longest delay; reset to the first one when the program has run for as long
-    #[arg(long, alias = "restart-pause-max", value_name = "TIME", value_parser = duration, default_value = "10s")]
+    #[arg(long, alias = "restart-pause-max", value_name = "TIME", value_parser = duration::argument, default_value = "10s")]
     restart_backoff_max: Duration,
     /// Report events as JSON lines on standard error
     #[arg(long)]

@@ -3,9 +3,9 @@
 
 use super::command_shim::{Input, Word, under_shim};
 use clap::Args;
-use obol_console::output::{self, Failure};
 use obol_fabric::host::{Held, Process, children, reap, sched, supervise};
 use obol_fabric::{Name, Nanos};
+use obol_term::output::{self, Failure};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};

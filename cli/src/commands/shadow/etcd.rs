@@ -4,9 +4,9 @@ use super::{
     Evidence, Primary, Sign, Watched, failed, host_port, listener, report, report_at, spawn, wait_for_end,
 };
 use obol_chaos::http::{self, Agent, agent};
-use obol_console::output::Failure;
 use obol_fabric::Nanos;
 use obol_fabric::host::clock;
+use obol_term::output::Failure;
 use serde_json::Value;
 use std::fmt;
 use std::io::{self, Read};

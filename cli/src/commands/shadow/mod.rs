@@ -8,11 +8,11 @@ mod resp;
 
 use crate::commands::bench::failovers_over_ip;
 use clap::Args;
-use obol_console::options::duration;
-use obol_console::output::{self, Failure};
 use obol_fabric::host::{Held, clock};
 use obol_fabric::{Instant, Name, Nanos};
 use obol_profiles::Profile;
+use obol_profiles::duration;
+use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::net::{Shutdown, TcpStream};
 use std::path::Path;
@@ -55,7 +55,7 @@ pub(crate) struct Shadow {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     failures: u32,
     /// End after this time
-    #[arg(long = "for", value_name = "TIME", default_value = "8h", value_parser = duration)]
+    #[arg(long = "for", value_name = "TIME", default_value = "8h", value_parser = duration::argument)]
     span: Duration,
     /// Failovers of obol that are measured before; 0 for none
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=1000))]
@@ -219,7 +219,7 @@ fn compared(primary: &Primary, system: &'static str, mut seen: Vec<Evidence>, ou
     let failover_us = end.map(|end| end.at.since(first).as_micros_f64());
     let after = |evidence: Evidence| Seen {
         after_us: evidence.at.since(first).as_micros_f64(),
-        what: obol_observe::plain::line(&evidence.what).into_owned(),
+        what: obol_term::plain::line(&evidence.what).into_owned(),
     };
     Report {
         system,

@@ -3,8 +3,8 @@
 use super::resp::{Connection, Reply};
 use super::{Evidence, Primary, Sign, Watched, failed, host_port, report, spawn, wait_for_end};
 use crate::commands::host::is_here;
-use obol_console::output::Failure;
 use obol_fabric::host::{Held, Process};
+use obol_term::output::Failure;
 use std::sync::mpsc::Sender;
 
 /// The port of Sentinel, and the name of its master, if the address has none.

@@ -2,9 +2,9 @@
 
 use crate::values;
 use clap::Args;
-use obol_console::output::{self, Failure, json, line};
 use obol_fabric::Nanos;
 use obol_fide::detectors::{Comparison, Delays, FRAMES, Model, compare};
+use obol_term::output::{self, Failure, json, line};
 use std::path::PathBuf;
 use std::process::ExitCode;
 

@@ -3,8 +3,8 @@
 use super::reproductions;
 use clap::Args;
 use obol_campaign::papers;
-use obol_console::output::{Failure, json, line};
 use obol_fide::perfect::{Explored, Hsuc, Huc, Machine, Options, Setup, Weakness, explore};
+use obol_term::output::{Failure, json, line};
 use serde::Serialize;
 use std::process::ExitCode;
 

@@ -4,9 +4,9 @@
 use super::threads;
 use clap::Args;
 use obol_campaign::papers::{self, Figure};
-use obol_console::output::{self, Failure, json, line};
 use obol_observe::timeline::Phases;
 use obol_profiles::Testbed;
+use obol_term::output::{self, Failure, json, line};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 

@@ -5,7 +5,7 @@ use super::papers::{PapersOptions, testbed};
 use super::threads;
 use clap::Args;
 use obol_campaign::papers::{self, Reproduction, Row};
-use obol_console::output::{self, Failure, json, line};
+use obol_term::output::{self, Failure, json, line};
 use std::path::PathBuf;
 use std::process::ExitCode;
 

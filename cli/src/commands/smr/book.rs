@@ -2,9 +2,9 @@
 
 use super::{ClientOptions, one};
 use clap::{Args, Subcommand};
-use obol_console::output::{self, Failure};
 use obol_node::Site;
 use obol_smr::{Depth, Executed, LEVELS_MAX, Level, Operation, Order, Side, Verdict};
+use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::process::ExitCode;
 

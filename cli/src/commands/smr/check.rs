@@ -9,13 +9,13 @@ use crate::usage::private;
 use clap::Args;
 use hdrhistogram::Histogram;
 use obol_chaos::drills::engines::Fault;
-use obol_console::options::duration;
-use obol_console::output::{self, Failure};
 use obol_fabric::Nanos;
 use obol_fabric::sim::Rng;
 use obol_node::Site;
 use obol_observe::Observer;
 use obol_observe::stats::shown;
+use obol_profiles::duration;
+use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -39,7 +39,7 @@ const MEMORY_SAMPLES_MIN: u32 = 10;
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// For how long
-    #[arg(long = "for", value_name = "TIME", value_parser = duration, default_value = "10s")]
+    #[arg(long = "for", value_name = "TIME", value_parser = duration::argument, default_value = "10s")]
     time: Duration,
     /// Replicas, all of which vote
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=7))]
@@ -55,16 +55,16 @@ pub(crate) struct Options {
     #[arg(long, value_name = "WHICH", value_enum, default_value_t = VictimName::Leader)]
     victim: VictimName,
     /// Interval of kills, when all voters have everything
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration::argument)]
     kill_every: Option<Duration>,
     /// Interval of freezes, when all voters have everything
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration::argument)]
     freeze_every: Option<Duration>,
     /// Interval of cuts, which leave a replica without links, when all voters have everything
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration::argument)]
     cut_every: Option<Duration>,
     /// Longest duration of a freeze or a cut
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "500ms")]
+    #[arg(long, value_name = "TIME", value_parser = duration::argument, default_value = "500ms")]
     fault_max: Duration,
     /// Print a JSON object for each preset
     #[arg(long)]

@@ -5,13 +5,13 @@
 
 use super::replicas::PATIENCE;
 use hdrhistogram::Histogram;
-use obol_console::output::Failure;
 use obol_fabric::host::clock;
 use obol_fabric::sim::Rng;
 use obol_fabric::{Drive, Incarnation, Instant, Name, Nanos};
 use obol_node::Site;
 use obol_replica::{ClientMember, Work};
 use obol_smr::{Client, Done, KeyValue, Operation, VALUE_BYTES_MAX};
+use obol_term::output::Failure;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,10 +1,10 @@
 //! What becomes of the store when `obol stop` has ended a replica.
 
-use obol_console::output::Failure;
 use obol_fabric::Name;
 use obol_observe::Observer;
 use obol_observe::replicas::Replicas;
 use obol_smr::REPLICA_PREFIX;
+use obol_term::output::Failure;
 use std::path::Path;
 use std::time::{Duration, Instant};
 

@@ -15,14 +15,14 @@ pub(crate) mod store;
 
 use crate::names;
 use clap::{Args, Subcommand};
-use obol_console::options::duration;
-use obol_console::output::{self, Failure};
 use obol_fabric::{Drive, Name, Nanos};
 use obol_node::Site;
+use obol_profiles::duration;
 use obol_replica::{ClientMember, ReplicaError, Work, named};
 use obol_smr::{
     Batch, CLIENT_PREFIX, Client, Done, KEY_BYTES_MAX, KeyValue, Operation, REPLICA_PREFIX, VOTERS_MAX,
 };
+use obol_term::output::{self, Failure};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -147,7 +147,7 @@ pub(crate) struct ClientOptions {
     #[arg(long, value_parser = client_name)]
     name: Option<Name>,
     /// Give up after this time
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5s")]
+    #[arg(long, value_name = "TIME", value_parser = duration::argument, default_value = "5s")]
     timeout: Duration,
 }
 

@@ -2,14 +2,14 @@
 
 use super::failure;
 use clap::Args;
-use obol_console::options::duration;
-use obol_console::output::{self, Failure};
 use obol_fabric::Name;
 use obol_node::Site;
 use obol_observe::Observer;
 use obol_observe::replicas::{Doing, Log, Replica, Replicas};
+use obol_profiles::duration;
 use obol_replica::{ReplicaError, named};
 use obol_smr::{Preset, REPLICA_PREFIX};
+use obol_term::output::{self, Failure};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ pub(crate) struct Options {
     #[arg(long)]
     lose_newer: bool,
     /// Give up if it does not serve within this time
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5s")]
+    #[arg(long, value_name = "TIME", value_parser = duration::argument, default_value = "5s")]
     timeout: Duration,
 }
 

@@ -1,12 +1,12 @@
 //! Replicas of a store that a command starts and ends, and hears of by what they print.
 
 use crate::leaving::{forget_own, let_leave};
-use obol_console::output::Failure;
 use obol_fabric::host::sched;
 use obol_node::Site;
 use obol_observe::{Observer, Process};
 use obol_replica::Whose;
 use obol_smr::REPLICA_PREFIX;
+use obol_term::output::Failure;
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader};

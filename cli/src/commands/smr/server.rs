@@ -6,16 +6,16 @@ use super::resp::{Front, Server};
 use crate::ending::unused_elsewhere;
 use crate::signals;
 use clap::{Args, ValueEnum};
-use obol_console::options::duration;
-use obol_console::output::{self, Failure};
 use obol_fabric::host::{NameClaim, Waker, program, sched};
 use obol_fabric::{Drive, Name, Nanos};
 use obol_node::Site;
+use obol_profiles::duration;
 use obol_replica::{Observer, ReplicaError, Settings, named};
 use obol_smr::{
     Active, Beats, Client, ClientError, Departure, Detector, Grants, Guard, KeyValue, OrderBook, PullScore,
     REPLICA_PREFIX, Replica, ReplicaState, Service, VOTERS_MAX, Views, Votes,
 };
+use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -95,7 +95,7 @@ fn replica_name(text: &str) -> Result<Name, String> {
 
 /// A span that may be zero.
 fn pause(text: &str) -> Result<Duration, String> {
-    if text == "0" { Ok(Duration::ZERO) } else { duration(text) }
+    if text == "0" { Ok(Duration::ZERO) } else { duration::argument(text) }
 }
 
 /// A number of bytes, such as 500M.

@@ -2,12 +2,12 @@
 
 use super::failure;
 use clap::Args;
-use obol_console::output::{self, Failure};
 use obol_node::Site;
 use obol_observe::Observer;
 use obol_observe::replicas::Replicas;
 use obol_replica::{ReplicaError, Whose};
 use obol_smr::REPLICA_PREFIX;
+use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;

@@ -2,7 +2,7 @@
 //! failed start is one message; later it is forwarded to this process's standard error, unless the
 //! console has the terminal.
 
-use obol_console::output;
+use obol_term::output;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, BufRead, BufReader, Read};

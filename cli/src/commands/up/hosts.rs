@@ -5,12 +5,12 @@
 //! itself. So every command works on each of them.
 
 use crate::commands::root;
-use obol_console::output::{self, Failure};
 use obol_fabric::Name;
 use obol_fabric::identity::Duty;
 use obol_node::keys::Authority;
 use obol_node::network::{Fabric, GROUPS, Network, turn};
 use obol_node::{Deployment, Site};
+use obol_term::output::{self, Failure};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 

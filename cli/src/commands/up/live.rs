@@ -3,12 +3,12 @@
 
 use crate::names::Names;
 use crate::table;
-use obol_console::output;
 use obol_fabric::host::clock;
 use obol_fabric::{Instant, Name, Nanos, ViewId};
 use obol_membership::{Change, View};
 use obol_observe::timeline::{History, Timeline};
 use obol_observe::{Health, Observer, Renewals, Snapshot};
+use obol_term::output;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io;

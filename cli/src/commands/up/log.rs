@@ -2,9 +2,9 @@
 
 use super::hosts::HostNames;
 use crate::logging::{self, LogOptions};
-use obol_console::output::Failure;
 use obol_fabric::Name;
 use obol_node::fate;
+use obol_term::output::Failure;
 use signal_hook::low_level::signal_name;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;

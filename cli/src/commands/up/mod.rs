@@ -16,9 +16,7 @@ use clap::builder::ArgPredicate;
 use hosts::HostNames;
 use live::{Live, SummaryJson};
 use obol_chaos::control::{self, Answer, Request};
-use obol_console::ClusterLocation;
-use obol_console::options::{Look, duration};
-use obol_console::output::{self, Failure};
+use obol_console::options::Look;
 use obol_console::{Background, Console};
 use obol_fabric::Name;
 use obol_fabric::host::peer::{peer, user};
@@ -26,10 +24,13 @@ use obol_fabric::host::{Cluster, clock, is_dying, sched};
 use obol_fabric::notice::Detection;
 use obol_membership::View;
 use obol_membership::view::coordinator_name;
+use obol_node::ClusterLocation;
 use obol_node::deployment::{app_node_names, cache_name};
 use obol_node::{Deployment, Network};
 use obol_observe::{Health, Observer, Snapshot};
 use obol_profiles::Profile;
+use obol_profiles::duration;
+use obol_term::output::{self, Failure};
 use serde::Serialize;
 use signal_hook::consts::{SIGBUS, SIGINT, SIGKILL, SIGTERM};
 use spares::Spares;
@@ -102,7 +103,7 @@ pub(crate) struct Up {
     #[arg(long, conflicts_with_all = ["headless", "plain", "json"])]
     pub(crate) arm: bool,
     /// End by itself after this time, such as 20s or 1500ms
-    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+    #[arg(long = "for", value_name = "TIME", value_parser = duration::argument)]
     pub(crate) time: Option<Duration>,
     /// Print events, and at the end a summary, as lines of JSON
     #[arg(long)]

@@ -2,12 +2,12 @@
 //! has been missing for as long as the profile says, and no spare is there, it starts one. The
 //! leader decides what becomes of it.
 
-use obol_console::output;
 use obol_fabric::Instant;
 use obol_membership::replace::{Vacancies, vacant};
 use obol_membership::view::coordinator_name;
 use obol_membership::{Config, View};
 use obol_node::Deployment;
+use obol_term::output;
 use serde::Serialize;
 use std::io;
 

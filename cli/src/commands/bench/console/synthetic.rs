@@ -3,7 +3,6 @@
 //! machine that the console is measured on.
 
 use crate::running::Reaper;
-use obol_console::output::Failure;
 use obol_fabric::host::{Cluster, Process, Region, clock};
 use obol_fabric::layout::{Header, Seat, ViewHead};
 use obol_fabric::shm::Endpoint;
@@ -13,6 +12,7 @@ use obol_membership::view::{Edit, Newcomer};
 use obol_membership::{ActiveMutant, Kind, View};
 use obol_node::{Deployment, Site};
 use obol_profiles::Profile;
+use obol_term::output::Failure;
 use std::mem::offset_of;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};

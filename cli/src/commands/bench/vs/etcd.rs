@@ -4,9 +4,9 @@
 use super::{Rival, retry};
 use crate::peer_server::{PeerServer, free_ports};
 use obol_chaos::drills::Victims;
-use obol_console::output::Failure;
 use obol_fabric::Nanos;
 use obol_observe::stats::Distribution;
+use obol_term::output::Failure;
 use serde_json::Value;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};

@@ -4,9 +4,9 @@
 use super::{Rival, TIMEOUT};
 use crate::peer_server::{PeerServer, free_ports, is_installed};
 use obol_chaos::drills::Victims;
-use obol_console::output::Failure;
 use obol_fabric::Nanos;
 use obol_observe::stats::Distribution;
+use obol_term::output::Failure;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{ChildStdout, Command};

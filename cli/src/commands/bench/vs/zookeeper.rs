@@ -6,9 +6,9 @@
 use super::{Rival, TIMEOUT, retry};
 use crate::peer_server::{PeerServer, free_ports, is_installed};
 use obol_chaos::drills::Victims;
-use obol_console::output::Failure;
 use obol_fabric::Nanos;
 use obol_observe::stats::Distribution;
+use obol_term::output::Failure;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::Path;

@@ -11,13 +11,13 @@ use super::check::Server;
 use cache::Cache;
 use clap::Args;
 use line::Echo;
-use obol_console::options::duration;
-use obol_console::output::{self, Failure};
 use obol_fabric::host::clock;
 use obol_fabric::host::sched::pin_to_core;
 use obol_fabric::{Name, Nanos};
 use obol_kv::WINDOW;
 use obol_node::Site;
+use obol_profiles::duration;
+use obol_term::output::{self, Failure};
 use peers::Tuning;
 use serde::Serialize;
 use std::io;
@@ -42,7 +42,7 @@ const BATCH: f64 = 6.0;
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Duration of each server's turn in a round
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "300ms")]
+    #[arg(long, value_name = "TIME", value_parser = duration::argument, default_value = "300ms")]
     turn: Duration,
     /// Rounds; figures are the medians of all
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]

@@ -2,8 +2,8 @@
 
 use super::{KEY, PATIENCE, PEER_WAITS, PUT_EVERY, Peer, Peers, VALUE};
 use crate::peer_server::{PeerServer, is_installed};
-use obol_console::output::{self, Failure};
 use obol_kv::WINDOW;
+use obol_term::output::{self, Failure};
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;

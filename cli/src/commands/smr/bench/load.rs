@@ -2,12 +2,12 @@
 
 use crate::commands::smr::failure;
 use hdrhistogram::Histogram;
-use obol_console::output::Failure;
 use obol_fabric::host::clock;
 use obol_fabric::{Drive, Instant, Name, Nanos};
 use obol_node::Site;
 use obol_replica::{ClientMember, Work};
 use obol_smr::{Batch, Client, EncodeError, KeyValue, Operation, Order, PAYLOAD_BYTES_MAX, Side, WINDOW};
+use obol_term::output::Failure;
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;

@@ -13,11 +13,11 @@ use clap::{Args, Subcommand};
 use failover::Outages;
 use load::{KEYS, Kind, Measured, RING};
 use obol_chaos::drills::Host;
-use obol_console::options::duration;
-use obol_console::output::{self, Failure};
 use obol_fabric::Nanos;
 use obol_node::Site;
+use obol_profiles::duration;
 use obol_smr::{PAYLOAD_BYTES_MAX, VOTERS_MAX};
+use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;
@@ -35,7 +35,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "PRESETS", value_enum, value_delimiter = ',', default_value = "view")]
     engines: Vec<PresetName>,
     /// Duration of each measurement
-    #[arg(long = "for", value_name = "TIME", value_parser = duration, default_value = "500ms")]
+    #[arg(long = "for", value_name = "TIME", value_parser = duration::argument, default_value = "500ms")]
     time: Duration,
     /// Turns of each
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
@@ -244,7 +244,7 @@ pub(super) fn run(root: &Path, site: &Arc<Site>, options: &Options) -> Result<Ex
     let Common { replicas, poll_every, json } = &options.common;
     let poll_interval = match poll_every.as_str() {
         "0" => Nanos::ZERO,
-        text => Nanos::from_std(duration(text).map_err(Failure::Refused)?),
+        text => Nanos::from_std(duration::argument(text).map_err(Failure::Refused)?),
     };
     let engines = distinct(&options.engines);
     let sides = engines.iter().copied().map(Some).chain([None]);

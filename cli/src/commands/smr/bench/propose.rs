@@ -5,7 +5,6 @@ use super::load::{Kind, Load, Measured};
 use crate::commands::smr::failure;
 use crate::commands::smr::preset::PresetName;
 use crate::commands::smr::replicas::{self, Replicas};
-use obol_console::output::Failure;
 use obol_fabric::{Drive, Name, Nanos};
 use obol_node::Site;
 use obol_replica::{Observer, Settings, Work, serve};
@@ -13,6 +12,7 @@ use obol_smr::{
     Active, Beats, Client, Detector, Grants, Guard, KeyValue, PullScore, Replica, ReplicaState, Service,
     Views, Votes,
 };
+use obol_term::output::Failure;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -2,7 +2,7 @@
 //! password. And what looks like a request of HTTP ends its connection, because web pages can send those
 //! to a loopback address.
 
-use obol_console::output::Failure;
+use obol_term::output::Failure;
 use std::fs;
 use std::io::Read;
 use std::net::SocketAddr;

@@ -6,10 +6,10 @@
 //! while commands follow each other.
 
 use super::{Front, Server, Through};
-use obol_console::output;
 use obol_fabric::Drive;
 use obol_fabric::host::Waker;
 use obol_smr::{Client, ClientError};
+use obol_term::output;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;

@@ -1,15 +1,16 @@
 //! Output to the terminal: text and JSON on standard output, errors on standard error, exit codes.
 //! All commands use it, so control sequences in names or files are escaped here.
 
-use obol_chaos::drills::Verdict;
-use obol_observe::plain;
-use obol_profiles::{FileError, Problem};
+use crate::plain;
 use serde::Serialize;
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The exit code of an attempt without a result: of [`Failure::Void`], and of the verdicts that say so.
+pub const VOID: u8 = 6;
 
 /// Why a command failed. The text says what, where, and what to do next.
 #[derive(Debug, thiserror::Error)]
@@ -20,7 +21,7 @@ pub enum Failure {
     /// An attempt that failed: exit code 1.
     #[error("{0}")]
     Failed(String),
-    /// No result, because the attempt could not be made: the exit code of a void drill.
+    /// No result, because the attempt could not be made: exit code [`VOID`].
     #[error("{0}")]
     Void(String),
     /// The output could not be written.
@@ -54,7 +55,7 @@ impl Failure {
         match self {
             Self::Refused(_) => ExitCode::from(2),
             Self::Failed(_) | Self::Output(_) => ExitCode::FAILURE,
-            Self::Void(_) => ExitCode::from(Verdict::Void.code()),
+            Self::Void(_) => ExitCode::from(VOID),
         }
     }
 }
@@ -110,25 +111,6 @@ pub fn json_or<T: Serialize>(
     text: impl FnOnce(&T) -> io::Result<()>,
 ) -> io::Result<()> {
     if as_json { json(value) } else { text(value) }
-}
-
-/// A fault of a checked file, in JSON.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-pub struct ProblemJson {
-    line: usize,
-    column: usize,
-    text: String,
-}
-
-/// The faults of a file. None if it could not be read at all: the error says why.
-pub fn problems(error: &FileError) -> Vec<ProblemJson> {
-    let FileError::Refused { problems, .. } = error else { return Vec::new() };
-    let one = |Problem { line, column, fault }: &Problem| ProblemJson {
-        line: *line,
-        column: *column,
-        text: fault.to_string(),
-    };
-    problems.iter().map(one).collect()
 }
 
 /// Prints a text in TOML as JSON, or else as it is. Keys and values are the same in both.
