@@ -1,6 +1,6 @@
 //! Layout of the service's memory in a member's region. It occupies the space of the slots' values,
-//! which a member that is no acceptor does not use. Peers write to a server there, and servers
-//! write their answers to a client. Each entry begins on a cache line of its own.
+//! which only acceptors use. Peers write to a server there, and servers write their answers to a
+//! client. Each entry begins on a cache line of its own.
 //!
 //! ```text
 //!          of a server

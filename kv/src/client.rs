@@ -39,7 +39,7 @@ pub enum ClientError {
     /// client knew.
     #[error("the cache restarted empty with {0} shards, another number than before; restart this client")]
     Misfit(u32),
-    /// So many older clients exist that the servers have no room for this one.
+    /// The servers have room for this number of clients, and older clients take all of it.
     #[error(
         "servers have room for {0} clients, and as many older ones exist; stop some, or raise limits.slots or \
          limits.value_bytes of the profile"

@@ -127,7 +127,7 @@ impl Known<'_> {
         caches.filter(|m| self.lives(m.incarnation)).map(|m| m.address).collect()
     }
 
-    /// Whether there are so many holders that the caches raise their fences.
+    /// Whether enough holders live for the caches to raise their fences.
     fn caches_raise(&self, holders: &[Holder], config: &Config) -> bool {
         let living = holders.iter().filter(|holder| self.lives(holder.incarnation)).count();
         living >= config.timing.fan_out_from as usize && !self.caches().is_empty()

@@ -94,8 +94,8 @@ impl Lease {
     /// succeed, unless those of the lease suffice for the new view as well: then this returns true.
     ///
     /// They do for the next view. They found its slot empty, so it was decided later, and whatever
-    /// follows it later still. So a lease on it may be dated from them. It is no longer than one on the
-    /// view before: if only this holder knows the new view, whoever recovers from the loss of all
+    /// follows it later still. So a lease on it may be dated from them. It is not longer than one on
+    /// the view before: if only this holder knows the new view, a recovery from the loss of all
     /// acceptors waits for the leases of the view before.
     pub fn learn(&mut self, view: &View, now: Instant) -> bool {
         let at = if self.mutant.has(Mutant::WaitFromProposal) { now - view.lease } else { now };
@@ -209,7 +209,7 @@ impl Lease {
 mod tests {
     use super::*;
 
-    /// Whoever recovers from the loss of all acceptors may know the view before only, and waits for its
+    /// A recovery from the loss of all acceptors may know only the view before, and waits for its
     /// leases.
     #[test]
     fn a_lease_that_goes_over_to_a_view_with_longer_leases_is_no_longer_than_before() {

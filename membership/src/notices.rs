@@ -55,7 +55,7 @@ impl Notices {
         self.0.iter().map(|n| n.due).min().unwrap_or(Instant::NEVER)
     }
 
-    /// Drops all suspicions; proofs are spread by processes that are no members, too.
+    /// Drops all suspicions, but keeps proofs: processes that are not members spread them as well.
     pub fn retract_all(&mut self) {
         self.0.retain(|n| n.evidence == Evidence::Proof);
     }

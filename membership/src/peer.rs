@@ -309,7 +309,7 @@ impl Peer {
         }
     }
 
-    /// Sends the death notices that are due: only proofs while this process is no member.
+    /// Sends the death notices that are due: only proofs while this process is not a member.
     pub(crate) fn tick_notices<F: Fabric>(&mut self, view: &View, now: Instant, fabric: &mut F) {
         if self.incarnation().is_none() {
             self.notices.retract_all();

@@ -17,9 +17,9 @@ use obol_fabric::layout::ViewHead;
 use obol_fabric::{Completion, Fabric, Instant, Nanos, Remote, ViewId};
 use std::sync::Arc;
 
-/// Reading a view may take this many times as long as reading a word, with at most so many
-/// doublings.
+/// The timeout for reading a view, in timeouts for reading a word.
 const VIEW_PATIENCE: u64 = 8;
+/// The view timeout doubles each time it expires, at most this often.
 const DOUBLINGS_MAX: u32 = 3;
 /// Doublings of the time for words, once they have proved to be slow.
 const WORD_DOUBLINGS_MAX: u32 = 5;

@@ -1,7 +1,7 @@
 //! Automatic replacement of coordinators: when a decider counts as missing, and what the leader
 //! does about it.
 //!
-//! A decider is missing while its coordinator is no member. The detectors cause that, whatever
+//! A decider is missing while its coordinator is not a member. The detectors cause that, whatever
 //! happened: the process is dead, frozen, cut off, or has left. So no further detection is needed,
 //! and no proof of a death: replacing a decider takes no member's lease, and its coordinator can come
 //! back as a spare.
@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 enum Absence {
     /// It is missing; it counts as missing since then.
     Since(Instant),
-    /// It was missing for so long, and has been a member again since then.
+    /// It was missing for this duration, and has been a member again since then.
     Over(Nanos, Instant),
 }
 
@@ -43,7 +43,7 @@ fn seated(view: &View, number: u16) -> Option<&Member> {
     view.of_kind(Kind::Coordinator).find(|m| m.proposer == number)
 }
 
-/// The deciders whose coordinators are no members.
+/// The deciders whose coordinators are not members.
 pub fn vacant(view: &View) -> impl Iterator<Item = u16> {
     view.acceptors.iter().map(|a| a.proposer).filter(|number| seated(view, *number).is_none())
 }

@@ -1,6 +1,5 @@
 //! Layout of the replicas' and clients' memory in their regions. It occupies the space of the
-//! slots' values, which a member that is no acceptor does not use. `docs/design/smr.md` has the
-//! table with all bytes.
+//! slots' values, which only acceptors use. `docs/design/smr.md` has the table with all bytes.
 //!
 //! ```text
 //!          of a replica
@@ -332,8 +331,7 @@ mod tests {
         assert_eq!(area(Limits { slots: 4, proposers: 1, ..LIMITS }), None);
     }
 
-    /// A view of so many clients and replicas, replicas first.
-    /// With members that begin with these names, the oldest first.
+    /// A view with one member for each of these name prefixes, the oldest first.
     fn view(names: impl IntoIterator<Item = &'static str>) -> View {
         let mut view = View::genesis(&[], obol_fabric::Nanos(1), obol_fabric::Nanos(1));
         view.members.extend((1..).zip(names).map(|(n, prefix)| Member {

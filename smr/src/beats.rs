@@ -22,7 +22,8 @@ use obol_membership::View;
 
 /// Heartbeats of a leader in the first period.
 const BEATS_IN_PERIOD: u64 = 30;
-/// A server that suspects the leader when it is asked for its vote waits for so many requests.
+/// A server that suspects the leader while another one asks for its vote waits this many request
+/// intervals before it asks for votes itself.
 const ASKS_WAITED: u64 = 4;
 /// The longest period, in first ones.
 const PERIODS_MAX: u64 = 32;

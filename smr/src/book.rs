@@ -90,7 +90,7 @@ pub enum Verdict {
     Done = 1,
     /// The book does not have this order: it was filled or cancelled, or never was.
     NoOrder = 2,
-    /// It is no command: a price or quantity is zero, or the bytes are not understood.
+    /// It is not a command: a price or quantity is zero, or the bytes are not understood.
     Invalid = 3,
 }
 
@@ -162,7 +162,7 @@ impl Order {
         out.into()
     }
 
-    /// `None` if the bytes are no valid command.
+    /// `None` if the bytes are not a valid command.
     fn decode(bytes: &[u8]) -> Option<Self> {
         let (&kind, rest) = bytes.split_first()?;
         let side = || Side::from_repr(*rest.first()?);

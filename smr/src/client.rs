@@ -45,7 +45,7 @@ pub enum BeginError {
     /// It has more than [`PAYLOAD_BYTES_MAX`] bytes.
     #[error("a command or query has at most {PAYLOAD_BYTES_MAX} bytes, this one has {0}")]
     TooLong(usize),
-    /// There cannot be so many voters.
+    /// A log cannot have this number of voters.
     #[error("a log has 1 to {VOTERS_MAX} voters, not {0}")]
     Voters(u32),
 }
@@ -53,14 +53,15 @@ pub enum BeginError {
 /// Why a client can no longer be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 pub enum ClientError {
-    /// So many clients have begun since this one was heard of that its session was dropped.
+    /// The session was dropped because [`SESSIONS_MAX`](crate::SESSIONS_MAX) other clients were used
+    /// since this one was last heard of.
     #[error(
         "the session of this client has ended, because {} others were used since; whether its last commands took effect is \
          unknown: read the state, and start a new client",
         crate::SESSIONS_MAX
     )]
     SessionEnded,
-    /// So many older clients and replicas exist that there is no room for this one.
+    /// The replicas have room for this number of clients and replicas, and older ones take all of it.
     #[error(
         "replicas have room for {0} clients and replicas, and as many older ones exist; stop some, or raise limits.slots or \
          limits.value_bytes of the profile"
@@ -140,7 +141,7 @@ pub struct Client {
     pending: VecDeque<Pending>,
     ended: VecDeque<(u64, Box<[u8]>)>,
     error: Option<ClientError>,
-    /// Requests were sent of which a leader that sleeps does not know.
+    /// Requests were sent, and a sleeping leader has not been woken for them.
     wake_due: bool,
     /// Answer latency, including repeated requests.
     latency: Nanos,

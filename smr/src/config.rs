@@ -87,7 +87,7 @@ impl Config {
         needs(self) + needs(other) > common
     }
 
-    /// How many voters there should be, as the payload of an entry; `None` if there cannot be so many.
+    /// The wanted number of voters, as the payload of an entry; `None` if it is out of bounds.
     pub(crate) fn encode_target(target: u32) -> Option<[u8; 8]> {
         let may_be = target > 0 && target as usize <= VOTERS_MAX;
         may_be.then(|| u64::from(target).to_le_bytes())

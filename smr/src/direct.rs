@@ -158,8 +158,8 @@ pub(crate) fn matching(area: Area, id: u64, from: Point, tail: Index, ring: &[u8
     log.after(from.index).take_while(is_there).last().map_or(from, Record::end)
 }
 
-/// Up to where a log is kept that a leader adjusts (DARE, 3.3.1). Its commit index is no such end: it
-/// is sent lazily, so the log can have committed entries after it.
+/// Up to where a log is kept that a leader adjusts (DARE, 3.3.1). The log's commit index cannot serve:
+/// it is sent lazily, so the log can have committed entries after it.
 pub(crate) fn kept(
     area: Area,
     id: u64,

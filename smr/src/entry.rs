@@ -155,7 +155,7 @@ impl<'a> Entry<'a> {
         })
     }
 
-    /// Whether it is the entry of this record, whoever wrote it last.
+    /// Whether it is the entry of this record. The leader that wrote it last does not matter.
     pub(crate) fn is_of(&self, record: &crate::log::Record) -> bool {
         let same = (self.kind, self.client, self.number) == (record.kind, record.client, record.number);
         same && self.payload == &record.payload[..]

@@ -304,8 +304,8 @@ impl Follow {
         taken == TAKEN_MAX as usize || is_left
     }
 
-    /// The same with the logs of DARE: what is committed is taken from the own log, whoever wrote it
-    /// there. What follows can change until then.
+    /// Takes and applies entries of a log of DARE: only committed ones, from the own log, which any
+    /// leader may have written. Entries after those can still change.
     pub(crate) fn poll_direct<S: Service, F: Fabric>(
         &mut self,
         area: Area,

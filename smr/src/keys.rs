@@ -479,7 +479,7 @@ impl Keys {
         !self.aside.is_timeless
     }
 
-    /// `None` if the bytes are no saved state.
+    /// `None` if the bytes are not a saved state.
     pub(crate) fn load(from: &[u8]) -> Option<Self> {
         let (mut keys, mut from) = (Self::default().begin_load(), from.to_vec());
         keys.load_part(&mut from);

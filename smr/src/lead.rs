@@ -569,7 +569,7 @@ impl Lead {
         };
         match of.state.sessions.seen(client, number) {
             Seen::Done(reply) if !self.mutant.has(Mutant::SessionsForgotten) => {
-                // It was committed, whoever leads now.
+                // It was committed, perhaps by an earlier leader.
                 let basis = self.basis();
                 self.clients.answer(basis, client, number, Status::Done, reply);
             }
@@ -671,7 +671,7 @@ impl Lead {
         self.reads == Reads::Logged && !self.mutant.has(Mutant::ReadsUnreplicated)
     }
 
-    /// What its answers that are no news follow from.
+    /// What an answer without a new entry is based on.
     const fn basis(&self) -> Basis {
         if matches!(self.reads, Reads::Logged) { Basis::Log } else { Basis::State }
     }

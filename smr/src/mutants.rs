@@ -22,7 +22,7 @@ pub enum Mutant {
     StaleLap,
     /// A replica becomes a voter before it is whole. (8)
     JoinerCountsEarly,
-    /// Places are reused when they are committed, whoever has applied them. (5)
+    /// Places are reused when they are committed, although replicas may not have applied them. (5)
     RecycleByMajority,
     /// A follower applies entries as they arrive. (3)
     ApplyUncommitted,

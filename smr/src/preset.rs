@@ -288,7 +288,8 @@ pub trait Guard: Clone + Debug + Default + Eq + Hash {
 }
 
 /// The oldest replica in the view leads. A process that was excluded returns as a younger one, so
-/// whoever is the oldest remains it until it goes, and no other replica leads in between.
+/// the oldest replica stays the oldest until it leaves: leadership never passes to another one and
+/// back.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Views {
     reign: Option<Reign>,

@@ -141,7 +141,7 @@ pub struct PullScore {
 }
 
 impl PullScore {
-    /// Counts in its own memory, unless this replica is no member or its fate is shared.
+    /// Counts in its own memory, unless this replica is not a member or its fate is shared.
     fn count<F: Fabric>(&mut self, known: &Known<'_>, fabric: &F) {
         let shares = !self.mutant.has(Mutant::FateUnshared);
         if known.own.is_none() || shares && self.fate.is_stuck() {
@@ -221,7 +221,7 @@ impl PullScore {
         let newest = self.newest_term(known);
         let present = self.reign.filter(|reign| reign.leader == leader);
         if known.lost > self.lost {
-            // Whoever excluded it is to serve until it finds out that this one is alive.
+            // The replica that excluded it leads until it finds out that this one is alive.
             (self.lost, self.term_at) = (known.lost, now + pause(known));
         }
         let is_good = present.is_some_and(|it| it.term > known.lost && it.term >= newest);
@@ -237,7 +237,7 @@ impl PullScore {
         self.replicas.iter().find_map(|(who, address)| (*address == at).then_some(*who))
     }
 
-    /// Whoever leads, or takes over, by its own account, in the highest term.
+    /// The replica that leads or takes over in the highest term, by the replicas' own headers.
     fn leader_by_headers(&self, known: &Known<'_>) -> Option<(Incarnation, Address)> {
         let leads = |header: &Header| {
             let is_of_log = header.log != 0 && (header.log == known.log || known.log == 0);

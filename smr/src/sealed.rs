@@ -25,7 +25,7 @@ pub(crate) fn word(bytes: &[u8], n: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(8 * n..8 * n + 8)?.try_into().ok()?))
 }
 
-/// Words of which a checksum is computed at once, at most.
+/// The most words that [`sum_of`] takes.
 const SUMMED_MAX: usize = 8;
 
 /// The checksum of a few words, in one pass: one for each word costs several times as much.

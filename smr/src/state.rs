@@ -61,8 +61,8 @@ impl<S: Service> State<S> {
         }
     }
 
-    /// The identity of a new log: random but for its two lowest bytes, which say of which service it
-    /// is, and which guard its replicas have.
+    /// The identity of a new log: random but for its two lowest bytes, which name its service and the
+    /// guard of its replicas.
     pub(crate) fn identity(&self, random: u64) -> u64 {
         let [_, _, rest @ ..] = random.to_le_bytes();
         let [a, b, c, d, e, f] = rest;
@@ -81,7 +81,7 @@ impl<S: Service> State<S> {
         self.digest = mix(self.digest, record);
         match record.kind {
             Kind::Blank => {
-                // The same whoever writes it again: the term of its first leader.
+                // The entry holds the term of its first leader, also when a later one writes it again.
                 self.floor = self.floor.max(Term(record.number));
                 Effect::None
             }

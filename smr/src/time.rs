@@ -47,7 +47,7 @@ impl LogTime {
             return;
         }
         // It may have been on the way for long, such as to a process that was frozen. What this replica
-        // knows without it is no later than the leader's time, whatever their rates.
+        // knows without it is not later than the leader's time, whatever their rates.
         let passed = self.passed(now);
         let slowly = passed - passed / 1_000_000 * DRIFT_PPM;
         self.time = self.time.saturating_add(slowly).max(stamp.saturating_mul(NANOS_PER_MS));

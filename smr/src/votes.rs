@@ -17,7 +17,7 @@
 //! - A server that did not vote for the leader opens its log when it gets a heartbeat, and says so by
 //!   the same answer as for a vote. DARE says that it supports the leader, and not how it learns of it.
 //! - A leader that sees a higher term, in a line, in a term that it READs, or by a refused WRITE, is
-//!   outdated. So whoever gets a heartbeat of a lower term needs only to write its line to its owner.
+//!   outdated. So a server that gets a heartbeat of a lower term only writes its line to the sender.
 //! - A server with a hole in its log does not vote: it knows only a part of what it had.
 
 #[cfg(test)]

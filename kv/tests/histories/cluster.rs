@@ -290,7 +290,7 @@ pub(crate) fn excluded(seed: u64) -> Result<(bool, bool, u64), String> {
         (view.members.iter().any(|member| member.address.region == spare), view.next_incarnation.0)
     };
     if !wait(&mut cluster).0 {
-        return Err("it is no member".to_owned());
+        return Err("it is not a member".to_owned());
     }
     cluster.world.freeze(spare);
     let (is_member, before) = wait(&mut cluster);

@@ -15,7 +15,8 @@ const CHOSEN: &str = "OBOL_HISTORIES";
 fn seeds() -> Range<u64> {
     let Ok(text) = std::env::var(CHOSEN) else { return 0..SEEDS };
     let (first, end) = text.split_once("..").unwrap_or(("0", &text));
-    let number = |text: &str| text.parse().unwrap_or_else(|_| panic!("OBOL_HISTORIES: {text} is no number"));
+    let number =
+        |text: &str| text.parse().unwrap_or_else(|_| panic!("OBOL_HISTORIES: {text} is not a number"));
     number(first)..number(end)
 }
 

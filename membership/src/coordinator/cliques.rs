@@ -202,7 +202,7 @@ impl Cliques {
     }
 
     /// Since when a coordinator belongs to no majority of deciders that all reach each other. A
-    /// coordinator that is no member, or is `gone`, counts as lost to all.
+    /// coordinator that is not a member, or is `gone`, counts as lost to all.
     fn powerless_since(&self, who: Incarnation, scope: Scope<'_>) -> Option<Instant> {
         let deciders = deciders(scope.view, scope.gone);
         let links = self.links(&deciders, scope.config);

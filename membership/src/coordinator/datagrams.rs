@@ -35,7 +35,7 @@ impl Coordinator {
             Message::Notice { reason: Reason::Timeout, .. } if links::are_watched(&self.peer.config) => {}
             Message::Notice { accuser, accused, reason, evidence } => {
                 fabric.count(Counter::NoticesReceived, 1);
-                // An accuser that is no member may be cut off from those that are. If its report is
+                // An accuser outside of the view may be cut off from the members. If its report is
                 // true, the member that watches now repeats it. A proof holds whatever its sender.
                 if evidence == Evidence::Proof || self.view().may_have(accuser) {
                     self.accuse(accused, Accusation { accuser, reason }, evidence, now, fabric);

@@ -159,7 +159,7 @@ impl Coordinator {
         !self.suspects.contains_key(&member.incarnation)
     }
 
-    /// Whether this leader replaces coordinators automatically. A leader that is no member counts
+    /// Whether this leader replaces coordinators automatically. A leader outside of the view counts
     /// as missing itself. Requests of operators take precedence.
     fn replaces(&self) -> bool {
         self.peer.is_member() && !self.requests.has_acceptor_request()
@@ -252,8 +252,8 @@ impl Coordinator {
             self.proposal.take()
         };
         let Some(view) = view.filter(|view| view.id == slot) else {
-            // Adopted bytes passed their checksum but are no view: a coordinator of another version
-            // wrote them.
+            // Adopted bytes passed their checksum but do not decode to a view: a coordinator of
+            // another version wrote them.
             self.aborted(Abort::Unreadable, now, fabric);
             return;
         };

@@ -34,7 +34,8 @@ impl Deadbeat {
     }
 }
 
-/// Why a member is removed upon this evidence: a host that does not answer is no word of a kernel.
+/// Why a member is removed upon this evidence. Only a kernel's report counts as a deadbeat; a host
+/// that does not answer has timed out.
 pub const fn reason(evidence: Evidence) -> Reason {
     match evidence {
         Evidence::Silence => Reason::Timeout,

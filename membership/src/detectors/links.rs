@@ -89,7 +89,7 @@ pub struct Links {
     check_due: Instant,
     /// Links count as up only once they are proved.
     proving: bool,
-    /// Of a coordinator that is no member: see [`Links::seek_leader`].
+    /// Set in a coordinator that is not a member: see [`Links::seek_leader`].
     seeking: bool,
     /// What the own region says of the coordinators that this process cannot reach; `None` before it
     /// was written.
@@ -147,7 +147,7 @@ impl Links {
     }
 
     /// Whether a coordinator that decides is reachable and runs, so that there is a leader or soon
-    /// will be. Known only to a process that is no member.
+    /// will be. Known only to a process that is not a member.
     pub fn reaches_coordinator(&self) -> bool {
         self.is_outside()
             && self
@@ -273,7 +273,7 @@ fn probed(member: Address, config: &Config) -> Range<u32> {
 }
 
 impl Detector for Links {
-    /// While the process is no member it watches links only to prove them, or to find a leader.
+    /// Until the process is a member it watches links only to prove them, or to find a leader.
     fn follow(&mut self, scope: &Scope<'_>, now: Instant) {
         let &Scope { view, me, config, .. } = scope;
         if me.is_some() {

@@ -31,7 +31,7 @@ use progress::Progress;
 pub struct Scope<'a> {
     /// The newest view.
     pub view: &'a View,
-    /// This process; `None` while it is no member.
+    /// This process; `None` while it is not a member.
     pub me: Option<Incarnation>,
     /// Programs in this agent's seats that promised progress, with the period of each.
     pub promises: &'a [(Incarnation, Nanos)],
@@ -46,7 +46,7 @@ pub enum Verdict {
     Suspect(Incarnation, Reason),
     /// It was suspected here and runs again.
     Retract(Incarnation),
-    /// The link to it is down. This is no suspicion of the process: see [`links`].
+    /// The link to it is down. This does not make the process suspected: see [`links`].
     LinkDown(Incarnation),
     /// The link to it is up again.
     LinkUp(Incarnation),
@@ -65,7 +65,7 @@ impl Id {
 
 /// A failure detector: posts probes and judges their results. It never acts on a verdict.
 pub trait Detector: Default {
-    /// Switches to a new view, or to none of its members while this process is no member itself.
+    /// Switches to a new view, or to none of its members while this process is not a member itself.
     /// Members watched before keep their history.
     fn follow(&mut self, scope: &Scope<'_>, now: Instant);
 

@@ -456,7 +456,7 @@ impl Machine for Member {
                     let reason = deadbeat::reason(evidence);
                     self.peer.notices.raise(accused, reason, evidence.max(Evidence::Suspicion), due);
                 } else if self.apps.died(who, fabric) {
-                    // The dead process is no member.
+                    // The dead process was a program that is not a member yet.
                 } else if self.source.died(who, &self.peer.config, now, fabric) {
                     self.peer.poll_acceptors(&self.view, now, fabric);
                 }

@@ -242,7 +242,8 @@ impl Member {
         }
     }
 
-    /// Records when the page becomes active, and when its lease expires. Whoever leaves gives it up.
+    /// Records when the page becomes active, and when its lease expires. A leaving member gives its
+    /// lease up, so nothing is recorded.
     pub(super) fn note_active<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         let page = self.lease.page();
         let is = page.start <= now && now < page.end && page.view == self.view.id;

@@ -142,7 +142,7 @@ pub struct Newcomer {
 }
 
 impl Newcomer {
-    /// A process that runs a machine of its own and is no coordinator.
+    /// A process, other than a coordinator, that runs a machine of its own.
     pub const fn new(kind: Kind, name: Name, address: Address, token: u64) -> Self {
         Self { kind, name, address, host: Incarnation::NONE, token, proposer: 0, release: Release::THIS }
     }

@@ -66,7 +66,7 @@ pub enum Change {
     Lease,
     /// From the next slot on, this acceptor is a decider.
     AcceptorAdded(Acceptor),
-    /// From the next slot on, this acceptor is no decider.
+    /// From the next slot on, this acceptor is not a decider.
     AcceptorRemoved(Acceptor),
     /// Nothing: the slot was decided so that readers find it settled.
     Settled,

@@ -114,8 +114,8 @@ fn a_value_half_written_is_never_taken_for_whole() {
     crate::common::holds("one slot, torn writes", model, 230_000);
 }
 
-/// Two proposers, of which the first may die while it overwrites a value of its own that one
-/// acceptor accepted.
+/// Two proposers. The first may die while it overwrites a value of its own that one acceptor
+/// accepted.
 fn torn_over() -> Slots {
     Slots { attempts: [2, 1], torn: true, guesses: vec![[false, true]], ..slots(&[1]) }
 }

@@ -235,7 +235,7 @@ fn hosts_that_lost_each_other_in_one_direction_do_not_both_go() {
             .iter()
             .all(|(_, by, reason)| { *reason == Reason::Timeout && cluster.view(0).member(*by).is_some() })
     );
-    // Repeated silence, seen by processes that are no members.
+    // Repeated silence, seen by processes that are not members.
     for _ in 0..50 {
         cluster.silence(&one, &other);
         cluster.run(TIMEOUT);
@@ -278,7 +278,7 @@ fn a_leader_that_has_raised_fences_decides_the_slot_though_the_reason_is_gone() 
     cluster.run(TIMEOUT);
     assert_eq!(cluster.newest(), before);
     cluster.lost_swaps.clear();
-    // After so many attempts it pauses for long.
+    // Its repeated attempts have made its pause between attempts long.
     cluster.run(Nanos::from_millis(200));
     let newest = cluster.newest();
     assert_eq!((newest, named(&cluster, 0).len()), (before.next(), 6));
@@ -397,7 +397,7 @@ fn a_required_coordinator_is_admitted_though_it_lost_a_member_and_that_member_go
     cluster.run(TIMEOUT);
     assert_eq!(cluster.counted(1, Counter::Exclusions), 1);
     cluster.run(Nanos::from_millis(10));
-    assert_eq!(named(&cluster, 2), [1, 2, 3, 5], "who can renew no lease is no member");
+    assert_eq!(named(&cluster, 2), [1, 2, 3, 5], "a process that cannot renew a lease is not a member");
     let view = cluster.view(2).id;
     assert!([3, 5].iter().all(|at| cluster.is_active(*at, view)));
     cluster.run(Nanos::from_millis(50));

@@ -161,8 +161,8 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 proptest! {
-    /// Whoever comes and goes: all members are of the release that is spoken or of the next one,
-    /// what is spoken never falls, and an upgrade of all members, one after another, raises it.
+    /// Whichever members come and go: all of them are of the release that is spoken or of the next
+    /// one, what is spoken never falls, and an upgrade of all members, one after another, raises it.
     #[test]
     fn members_of_a_view_always_understand_each_other(acts in prop::collection::vec(act(), 1..60)) {
         let (mut view, _) = views();

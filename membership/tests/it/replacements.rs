@@ -20,7 +20,7 @@ fn config(replace: bool) -> Config {
     }
 }
 
-/// Coordinators, of which the first `deciders` decide.
+/// A view of `all` coordinators; the first `deciders` of them decide.
 fn view(deciders: u16, all: u16) -> View {
     let seats: Vec<_> = (1..=all)
         .map(|n| (coordinator_name(n), Address { generation: 1, ..Address::region(n.into()) }))

@@ -255,7 +255,7 @@ fn an_agent_without_a_names_history_learns_its_hold_from_the_leader() {
     let as_of = cluster.newest();
     cluster.send_to_coordinators(&Message::Join { newcomer, as_of, proved: true }.encode());
     cluster.run(Nanos::from_millis(60));
-    assert!(!is_in(&cluster, 59), "a join that is on hold is not kept: whoever still wants it asks again");
+    assert!(!is_in(&cluster, 59), "a join that is on hold is not kept: its agent asks again");
     cluster.send_to_coordinators(&Message::Join { newcomer, as_of: cluster.newest(), proved: true }.encode());
     // Its agent does not know this program, and has it removed soon.
     cluster.settle();

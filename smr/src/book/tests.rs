@@ -174,7 +174,7 @@ fn what_is_no_command_changes_nothing() {
     }
     let mut reply = Vec::new();
     book.read(&limit, &mut reply);
-    assert_eq!(Depth::decode(&reply), Err(LoadError), "a command is no query");
+    assert_eq!(Depth::decode(&reply), Err(LoadError), "a command is not a query");
 }
 
 #[test]

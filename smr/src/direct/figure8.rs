@@ -28,7 +28,7 @@ struct Servers {
     area: Area,
     all: Vec<Server>,
     mutant: ActiveMutant,
-    /// What some leader has committed, and of which term it is.
+    /// The entries that some leader has committed, with their terms.
     committed: Vec<(Index, Term)>,
 }
 

@@ -81,7 +81,7 @@ impl Peer {
         self.begin_at(from, end, whole, source, fabric);
     }
 
-    /// Begins to feed its log, of which the part up to `end` is the leader's: it is cut off there.
+    /// Begins to feed its log: cuts it off at `end`, up to where it equals the leader's.
     pub(crate) fn begin_at<F: Fabric>(
         &mut self,
         from: Point,

@@ -293,7 +293,7 @@ struct SetOptions {
     until: Option<u64>,
 }
 
-/// The time after a span that a client gave, in units of so many milliseconds.
+/// The time after a span that a client gave; `unit` is its unit in milliseconds.
 fn deadline(now: u64, span: &[u8], unit: i64, name: &str) -> Result<u64, Refusal> {
     let invalid = || format!("ERR invalid expire time in '{name}' command");
     let span = integer(span)?;

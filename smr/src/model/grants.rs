@@ -4,8 +4,9 @@
 //!
 //! Every interleaving, with exceptions that hide nothing. A leader READs a memory as soon as it may:
 //! later it would find more. What a majority has is committed at once, whether or not its leader
-//! knows: nothing else keeps it from committing that. A leader's own memory comes first: whoever READs
-//! that, it lives. The last leader only shows what a successor finds, so it asks for no more than that.
+//! knows: nothing else keeps it from committing that. A leader's own memory comes first: if that can
+//! be READ, the leader lives. The last leader only shows what a successor finds, so it asks for no
+//! more than that.
 
 use super::{COMMAND, Cell, MAJORITY, REPLICAS, Rings, adopted, area, replicated};
 use crate::Mutant;
@@ -19,7 +20,7 @@ const TERMS: usize = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Owner {
     rings: Rings,
-    /// The leaders of so many terms have asked for its permission in turn.
+    /// Number of the term after the last one whose leader has the permission.
     granted: usize,
     /// The processes whose WRITEs are executed.
     may_write: [bool; REPLICAS],

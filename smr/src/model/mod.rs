@@ -83,8 +83,8 @@ fn adopted(area: Area, leader: usize, read: &[Option<Rings>], mutant: ActiveMuta
     log
 }
 
-/// How many entries a majority has of a leader that has written so many to each, with or without a
-/// half of the next one.
+/// Entries on a majority, given how many the leader has written to each replica (a torn one may
+/// follow).
 fn replicated(written: [(usize, bool); REPLICAS]) -> usize {
     let mut written = written.map(|(written, _)| written);
     written.sort_unstable();

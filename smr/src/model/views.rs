@@ -156,7 +156,7 @@ impl Model for Views {
                 // One that is deposed already may begin from too little: it commits nothing.
                 next.broken |= view == next.active && !log.starts_with(&next.committed);
                 next.leaders[view].log = Some(log);
-                // Its own memory comes first: whoever reads that, it lives.
+                // Its own memory comes first: if that can be read, the leader lives.
                 let own = self.leaders[view];
                 while view + 1 < VIEWS
                     && next.leaders[view].written[own].0 < next.leaders[view].log.as_ref().map_or(0, Vec::len)

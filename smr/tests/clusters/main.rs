@@ -20,7 +20,8 @@ const CHOSEN: &str = "OBOL_HISTORIES";
 fn seeds() -> Range<u64> {
     let Ok(text) = std::env::var(CHOSEN) else { return 0..SEEDS };
     let (first, end) = text.split_once("..").unwrap_or(("0", &text));
-    let number = |text: &str| text.parse().unwrap_or_else(|_| panic!("OBOL_HISTORIES: {text} is no number"));
+    let number =
+        |text: &str| text.parse().unwrap_or_else(|_| panic!("OBOL_HISTORIES: {text} is not a number"));
     number(first)..number(end)
 }
 
@@ -128,7 +129,7 @@ fn the_same_seed_gives_the_same_run() {
     the_same_seed_repeats::<Views, Active>();
 }
 
-/// Four replicas of which three vote, then all four, then three again when one has died.
+/// Four replicas: three vote, then all four, then three again when one has died.
 fn there_are_as_many_voters_as_asked_for<D: Detector, G: Guard>() {
     for seed in 0..4 {
         let counts = Cluster::<D, G>::resize(seed).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));

@@ -1,7 +1,7 @@
 //! Proposers with shipped engines, three acceptors that are memory, and FIFO links between them:
 //! the state of an exploration of the CAS engine.
 //!
-//! All reductions are exact. A crash is no separate step: a proposer that never moves again is
+//! All reductions are exact. A crash is not a separate step: a proposer that never moves again is
 //! among the paths, and so is every prefix of its posts. Only the continuation in a next life is a
 //! step, which includes the crash. A completion that the engine drops (of a WRITE, or of a CAS
 //! followed by another post on that link) is not queued; an assertion checks that it would be
@@ -35,7 +35,7 @@ const BODY_BYTES: usize = 16;
 pub(crate) struct Slots {
     pub(crate) layout: Layout,
     pub(crate) mutant: ActiveMutant,
-    /// One slot, or two of which the second is opened when the first is decided.
+    /// One slot, or two: the second is opened when the first is decided.
     pub(crate) slots: Vec<ViewId>,
     /// The limit of prepares per proposer, in any slot.
     pub(crate) attempts: [u8; PROPOSERS],

@@ -30,8 +30,8 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
         Ok((states, cluster.world.machine(0).view().id.0 - before))
     }
 
-    /// Replaces the leader, and then so many voters that do not lead: the changes of leaders during the
-    /// latter.
+    /// Replaces the leader, and then `count` voters that do not lead. Returns the changes of leaders
+    /// during the latter.
     pub(crate) fn replace_voters(seed: u64, count: u32) -> Result<u64, String> {
         let mut cluster = Self::start(seed, &Plan::of(seed, Faults::Single));
         cluster.steady()?;
@@ -330,7 +330,7 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
         Ok(counts)
     }
 
-    /// A client that waits for nothing asks for so many voters, and gets its answer.
+    /// A client without outstanding operations asks for this number of voters, and gets its answer.
     fn ask_for(&mut self, voters: u32) -> Result<(), String> {
         self.all_answered()?;
         let begun = self.world.with_machine(CLIENTS.start, |role, now, port| match role {
@@ -355,8 +355,8 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
         Err(format!("invariant 12: {voters} voters were asked for, without an answer: {}", self.states()))
     }
 
-    /// Waits until all processes are members, there should be so many voters, and all of those that there
-    /// are have everything.
+    /// Waits until all processes are members, `target` is the wanted number of voters, and all voters
+    /// have everything. Returns the number of voters.
     fn settle(&mut self, target: u32) -> Result<usize, String> {
         let end = self.world.now() + STEADY_WITHIN;
         while self.world.now() < end {
