@@ -227,8 +227,8 @@ pub trait Fabric {
     /// Changes whose WRITEs into a part of the value areas of the own region are executed, among
     /// those whose role allows them ([`crate::rights`]). `part` is in bytes of the region; what lies
     /// outside of the value areas is not affected. A process starts with all WRITEs permitted. Each
-    /// part has permissions of its own, of which the latest change that concerns a writer counts, and
-    /// a WRITE is executed if all parts that it touches permit it.
+    /// part has permissions of its own. For a writer, the latest change that concerns it counts, and a
+    /// WRITE is executed if all parts that it touches permit it.
     ///
     /// Changes take effect in the order of the posts. [`Completion::Permitted`] reports that this
     /// one is in force: from then on no WRITE, nor the rest of one that had begun, is executed that

@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn bytes_survive_the_way_in_and_out() {
         let words = zeroed(64);
-        let text = b"a text that is no multiple of eight";
+        let text = b"a text that is not a multiple of eight";
         copy_in(span(&words, 8, text.len()).expect("in bounds"), text);
         let mut out = vec![0; text.len()];
         copy_out(span(&words, 8, text.len()).expect("in bounds"), &mut out);

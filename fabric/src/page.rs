@@ -8,7 +8,7 @@
 use crate::atomic::{AtomicU64, Ordering, fence};
 use crate::types::{Instant, ViewId};
 
-/// A lease as its holder knows it. The default is no lease: it ends before it starts.
+/// A lease as its holder knows it. The default stands for none: it ends before it starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Page {
     /// The leased view.

@@ -134,7 +134,7 @@ impl fmt::Display for Release {
     }
 }
 
-/// A text is no release.
+/// A text is not a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a release has the form MAJOR.MINOR, for example {}", Release::THIS)]
 pub struct NoRelease;

@@ -166,7 +166,7 @@ fn over_a_slow_link_all_takes_so_long_and_stays_in_order() {
     until(&mut endpoint, &mut probe, |p| p.read(Token(3)).is_some() && !p.datagrams.is_empty());
     assert!(clock::now().since(posted) >= DELAY);
     let tokens: Vec<u64> = probe.completions.iter().map(|(token, _)| token.0).collect();
-    assert_eq!(tokens, [2, 1, 3], "one's own memory is no peer's, and the link's order stands");
+    assert_eq!(tokens, [2, 1, 3], "the own memory does not belong to a peer, and the link's order stands");
     assert_eq!(
         (probe.swapped(Token(1)), probe.read(Token(3))),
         (Some(0), Some(vec![5, 0, 0, 0, 0, 0, 0, 0]))
@@ -232,7 +232,7 @@ fn impaired_links_lose_fail_or_are_cut_until_they_are_mended() {
         assert!(cluster.impair(at.region, at.generation, cut));
         assert!(!cluster.impair(at.region, at.generation + 1, cut), "another owner");
         assert_eq!(read(&mut endpoint, &mut probe, peer), [LinkError::PeerDead]);
-        assert_eq!(read(&mut endpoint, &mut probe, me), [], "one's own memory is no peer's");
+        assert_eq!(read(&mut endpoint, &mut probe, me), [], "the own memory does not belong to a peer");
         endpoint.send(peer, b"cut");
         endpoint.multicast(Group::Everyone, b"cut");
         assert!(cluster.impair(at.region, at.generation, Impairment { operations_fail: true, ..whole }));
@@ -402,7 +402,7 @@ fn a_program_in_a_seat_joins_is_active_is_excluded_and_joins_again() {
     program.join(2);
     assert_eq!(program.status(), None, "not answered yet");
     endpoint.publish_seat(1, SeatStatus::Excluded);
-    assert_eq!(program.status(), None, "an exclusion that crosses the join is no answer to it");
+    assert_eq!(program.status(), None, "an exclusion that crosses the join does not answer it");
     status(&mut endpoint, &mut agent, SeatStatus::Member(Incarnation(5)));
     program.leave();
     status(&mut endpoint, &mut agent, SeatStatus::Left);

@@ -12,7 +12,7 @@ const STRUCT: u32 = 4;
 const UNION: u32 = 5;
 const FUNC: u32 = 12;
 
-/// The number of words after the head of a type of this kind with so many parts. `None` for an
+/// The number of words after the head of a type of this kind with `parts` parts. `None` for an
 /// unknown kind.
 fn words_behind(kind: u32, parts: usize) -> Option<usize> {
     Some(match kind {

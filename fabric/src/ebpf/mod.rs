@@ -2,9 +2,9 @@
 //!
 //! Root loads them once ([`load`]); members of the given group then register themselves. They
 //! report the death of a process in its slot of an array, which every process maps read-only: first
-//! a *dying* token, then a *dead* one. There is no datagram to be lost or forged. Whoever waits for
-//! [`Wakes`] is woken by each *dying*, and looks at the array; the wake-up itself says nothing. The
-//! programs are in `kernel/bpf/deaths.bpf.c`.
+//! a *dying* token, then a *dead* one. There is no datagram to be lost or forged. Each *dying* wakes
+//! the threads that wait for [`Wakes`], and they look at the array; the wake-up itself says nothing.
+//! The programs are in `kernel/bpf/deaths.bpf.c`.
 #![allow(unsafe_code)]
 
 mod btf;
@@ -191,8 +191,8 @@ impl Deaths {
             Stage::Dead => 1,
         };
         let index = (slot % SLOTS) as usize * DEATH_WORDS + word;
-        // SAFETY: the mapping holds `SLOTS` entries of so many words, aligned to a page; the kernel
-        // writes whole words.
+        // SAFETY: the mapping holds `SLOTS` entries of `DEATH_WORDS` words, aligned to a page; the
+        // kernel writes whole words.
         unsafe { self.words.add(index).as_ref() }.load(Ordering::Acquire)
     }
 }
@@ -217,7 +217,8 @@ impl Wakes {
     }
 }
 
-/// Tries to map the page that says how much is in the map that wakes, as whoever fills it would.
+/// Tries to map for writing the page with the fill level of the map that wakes. Only the programs may
+/// fill it.
 #[cfg(test)]
 pub(crate) fn map_wakes_for_writing() -> io::Result<()> {
     let map = sys::get(load::c_path(&Pin::Wakes.path()).expect("a path").as_c_str(), sys::READ_WRITE)?;

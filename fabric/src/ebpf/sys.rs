@@ -25,9 +25,9 @@ pub(super) const TRACING: u32 = 26;
 pub(super) const SYSCALL: u32 = 31;
 /// `BPF_TRACE_FENTRY`.
 pub(super) const FENTRY: u32 = 24;
-/// The buffer of the verifier's log, of which the end is kept.
+/// `BPF_F_SLEEPABLE`.
 pub(super) const SLEEPABLE: u32 = 1 << 4;
-/// What the verifier says goes here; it keeps the last of it.
+/// The buffer of the verifier's log; the verifier keeps the end of its log there.
 const LOG_BYTES: usize = 64 << 10;
 const NAME_BYTES: usize = 16;
 
@@ -215,7 +215,7 @@ fn function_type() -> io::Result<OwnedFd> {
     let mut wanted = BtfLoad::new_zeroed();
     wanted.btf = described.as_ptr() as u64;
     wanted.btf_bytes = described.len() as u32;
-    // SAFETY: `described` has so many bytes, and no log is asked for.
+    // SAFETY: `described` has `btf_bytes` bytes, and no log is asked for.
     unsafe { bpf_fd(BTF_LOAD, &mut wanted) }
 }
 
@@ -248,14 +248,14 @@ pub(super) fn load(
         wanted.func_info = functions.as_ptr() as u64;
         wanted.func_infos = functions.len() as u32;
     }
-    // SAFETY: `code` and `functions` have so many entries, and the licence ends with a zero.
+    // SAFETY: `code` and `functions` have the given numbers of entries, and the licence ends with a zero.
     let first = unsafe { bpf_fd(PROG_LOAD, &mut wanted) };
     let Err(error) = first else { return first.map_err(|error| (error, String::new())) };
     // Again, with a log.
     wanted.log_level = 1;
     wanted.log_bytes = LOG_BYTES as u32;
     wanted.log = log.as_mut_ptr() as u64;
-    // SAFETY: as above, and `log` has room for so many bytes.
+    // SAFETY: as above, and `log` has room for `LOG_BYTES` bytes.
     if let Ok(fd) = unsafe { bpf_fd(PROG_LOAD, &mut wanted) } {
         return Ok(fd);
     }
@@ -306,7 +306,7 @@ pub(super) fn mount_bpf(at: &CStr) -> io::Result<()> {
     Ok(mount(c"bpf", at, c"bpf", flags, None)?)
 }
 
-/// Unmounts a file system; it is no error if there is none.
+/// Unmounts a file system, if there is one.
 pub(super) fn unmount(at: &CStr) -> io::Result<()> {
     match rustix::mount::unmount(at, UnmountFlags::DETACH) {
         Ok(()) | Err(Errno::INVAL) => Ok(()),

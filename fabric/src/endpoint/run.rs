@@ -244,7 +244,7 @@ impl<W: Transport> Endpoint<W> {
             return;
         }
         let bell = self.pace.bell;
-        // Before the doorbell is compared: whoever wakes all members has rung it.
+        // Before the doorbell is compared: a process that wakes all members rings the doorbell too.
         let members = self.with_members.then(|| self.cluster.table.bell().load(Ordering::SeqCst));
         self.region.set_sleep(if members.is_some() { Sleep::WithMembers } else { Sleep::Alone });
         if self.region.doorbell().load(Ordering::SeqCst) == bell {

@@ -395,7 +395,7 @@ mod tests {
     #[test]
     fn a_cluster_is_made_listed_opened_and_removed() {
         let root = Root::new();
-        assert!(Cluster::list(&root).expect("no root is no cluster").is_empty());
+        assert!(Cluster::list(&root).expect("without a root there are no clusters").is_empty());
         let made = Cluster::create(&root, name("alpha"), LIMITS).expect("made");
         Cluster::create(&root, name("beta"), LIMITS).expect("made");
         assert_eq!(Cluster::list(&root).expect("listed"), [name("alpha"), name("beta")]);

@@ -302,7 +302,7 @@ fn descriptors() -> Vec<(String, bool)> {
     all
 }
 
-/// Waits until the process has so many threads: one that was joined is listed a while longer.
+/// Waits until the process has `count` threads: one that was joined is listed a while longer.
 fn threads(count: usize) {
     until("threads", || fs::read_dir("/proc/self/task").expect("there is one").count() == count);
 }

@@ -429,7 +429,7 @@ impl Region {
     pub fn page(&self) -> &[AtomicU64; page::WORDS] {
         match self.map.get(self.layout.page() as usize / 8..).and_then(<[AtomicU64]>::first_chunk) {
             Some(page) => page,
-            // The mapping has the length of its layout, of which the page is a part.
+            // The mapping has the length of its layout, and the page is a part of that.
             None => unreachable!("a region without a page"),
         }
     }

@@ -180,7 +180,7 @@ mod tests {
         mode(&open, 0o1777);
         assert_eq!(fault(&deep), None, "as /tmp is");
         assert_eq!((fault(Path::new("/dev/shm/obol-x")), fault(Path::new("/"))), (None, None));
-        assert_eq!(fault(&root.join("missing/deeper/still")), None, "whoever makes it finds out");
+        assert_eq!(fault(&root.join("missing/deeper/still")), None, "an error shows when it is made");
     }
 
     #[test]

@@ -28,7 +28,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
 const BACKLOG: i32 = 4096;
 /// How long no connection is accepted while there are no descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How often a stranger is named in the log at most: whoever connects must not fill it.
+/// How often a stranger is named in the log at most: connecting must not fill the log.
 const NAMED_EVERY: Duration = Duration::from_secs(10);
 /// The thread turns at least twice a second. After a longer pause it was stopped, or got no time.
 const LATE_AFTER: Duration = Duration::from_secs(1);

@@ -60,7 +60,7 @@ pub(crate) struct Route<'a> {
     /// The own host's address.
     pub(crate) from: Option<IpAddr>,
     pub(crate) to: SocketAddr,
-    /// What has to be there, and of which host.
+    /// The kind of process that has to be there, and its host.
     pub(crate) who: &'static str,
     pub(crate) host: u8,
     /// The cluster's identity.

@@ -18,7 +18,7 @@ pub struct Config {
     pub identity: PathBuf,
     /// A host that does not answer for this long counts as silent.
     pub detection: Nanos,
-    /// Whether this process raises fences although it is no coordinator, as a lease cache does.
+    /// Whether this process raises fences although it is not a coordinator, as a lease cache does.
     pub raises_fences: bool,
     /// Whether members may WRITE the value areas of this process's region.
     pub keeps_mailbox: bool,

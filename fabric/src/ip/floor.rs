@@ -142,8 +142,8 @@ impl Echoes {
     }
 }
 
-/// As many threads as there are hosts, each of which wakes once per period, as the pulses' threads do
-/// if all hosts are addresses of this one.
+/// As many threads as there are hosts. Each wakes once per period, as the pulses' threads do if all
+/// hosts are addresses of this one.
 #[derive(Clone, Copy, Debug)]
 pub struct Rhythm {
     /// Where datagrams are sent and received.

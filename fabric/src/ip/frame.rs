@@ -148,7 +148,7 @@ pub(super) enum Reply<'a> {
     Swapped(u64),
     Failed(LinkError),
     Death(Seat, Evidence),
-    /// So many datagrams of this process were lost.
+    /// This number of datagrams of this process were lost.
     Lost(u64),
     Pong {
         clock: Instant,

@@ -19,8 +19,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant as Time};
 
-/// How long an observer waits for a connection or an answer: so many times the bound of detection,
-/// and at least this long.
+/// An observer waits for a connection or an answer for this many detection bounds, and at least
+/// [`PATIENCE_MIN`].
 const PATIENCE_FACTOR: u32 = 8;
 const PATIENCE_MIN: Duration = Duration::from_millis(500);
 
@@ -156,7 +156,7 @@ impl Observer {
         at: Address,
         patience: Duration,
     ) -> Result<Result<RegionCopy, LinkError>, LinkError> {
-        // The owner's region, whoever of its seats is meant.
+        // The owner's region, for any of its seats.
         let seat = Seat::of(if at.seat == 0 { at } else { at.owner() });
         let bytes = self.layout.values().start;
         let page_bytes = (page::WORDS * 8) as u32;

@@ -6,8 +6,7 @@
 
 use crate::types::{Instant, Nanos};
 
-/// An answer is missing after so many times the usual round trip, and later each time after twice as
-/// long.
+/// An answer is missing after this many usual round trips; the span then doubles each time.
 const FACTOR: u64 = 4;
 /// The least of that: a busy processor delays answers, too.
 const SPAN_MIN: Nanos = Nanos::from_millis(1);

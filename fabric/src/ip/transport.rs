@@ -25,8 +25,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::Builder;
 use std::time::Duration;
 
-/// How long connecting to a gateway may take: so many times the bound of detection, and at least
-/// this long.
+/// Connecting to a gateway may take this many detection bounds, and at least [`CONNECT_MIN`].
 const CONNECT_FACTOR: u32 = 8;
 const CONNECT_MIN: Duration = Duration::from_millis(500);
 

@@ -1,7 +1,7 @@
 //! Revoking WRITEs over shared memory, under every order of accesses that the memory model allows
 //! (`loom`): the design of [`crate::Fabric::permit`] there, which `shm/permits.rs` implements.
 //!
-//! Whoever maps a region can store into it whenever it runs, and a process that is stopped between
+//! A process that maps a region can store into it whenever it runs, and one that is stopped between
 //! looking at its permission and storing stores later. So each writer has a word that says that it is
 //! writing to this region (one for all regions, which names the region, because a writer stores into
 //! one at a time). It announces itself, looks at its permission, stores, and withdraws.
@@ -50,7 +50,7 @@ struct Region {
     planted: Planted,
     permitted: [AtomicU64; 2],
     writing: [AtomicU64; 2],
-    /// Two words, of which a WRITE stores both.
+    /// Two words; a WRITE stores both.
     log: [AtomicU64; 2],
     suspected: AtomicU64,
     proved: AtomicU64,

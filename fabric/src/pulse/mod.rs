@@ -28,18 +28,18 @@ use crate::types::Nanos;
 pub const PATHS_MAX: usize = 4;
 /// The most deaths in one frame; further ones follow in the next.
 pub const DEATHS_MAX: usize = 16;
-/// In so many pulses a death is repeated after its notice, so that a lost notice is not missed.
+/// The number of pulses that repeat a death after its notice, so that a lost notice is not missed.
 pub const DEATH_REPEATS: u32 = 8;
-/// A path is lost when others have delivered so many newer pulses since it last delivered any: one
-/// lost packet is no alarm, and the alarm comes within three periods.
+/// A path is lost when others have delivered this many newer pulses since it last delivered any: one
+/// lost packet raises no alarm, and the alarm comes within three periods.
 pub const PATH_BEHIND: u64 = 3;
-/// A lost path is back after so many pulses without a gap.
+/// A lost path is back after this many pulses without a gap.
 pub const PATH_BACK_AFTER: u32 = 8;
 /// The shortest period: what a thread of an ordinary kernel can keep.
 pub const PERIOD_MIN: Nanos = Nanos::from_micros(50);
 /// The longest period.
 pub const PERIOD_MAX: Nanos = Nanos::from_secs(1);
-/// The shortest timeout in periods, so that one lost pulse is no suspicion: the pulse after it
+/// The shortest timeout in periods, so that one lost pulse causes no suspicion: the pulse after it
 /// arrives two periods after the one before it.
 pub const TIMEOUT_PERIODS_MIN: u64 = 3;
 

@@ -335,9 +335,9 @@ impl Receiver {
         }
     }
 
-    /// This host had no turn for so long. Others may have been stopped with it, as guests of one
-    /// hypervisor are, so that time is no silence of theirs: once until the next pulse, because a host
-    /// that is away again and again has to suspect as well. Returns whether it was left out.
+    /// This host had no turn for `absence`. Others may have been stopped with it, as guests of one
+    /// hypervisor are, so that time does not count as their silence: once until the next pulse, because
+    /// a host that is away again and again has to suspect as well. Returns whether it was left out.
     pub fn away(&mut self, absence: Nanos) -> bool {
         let is_excused = self.is_excused && !self.has(Bug::AbsenceExcuses);
         if is_excused || self.is_silent || self.has(Bug::AbsenceCounts) {

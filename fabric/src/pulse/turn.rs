@@ -39,7 +39,7 @@ pub trait Turn {
     /// When it had its last turn.
     fn presence(&mut self) -> &mut Presence;
 
-    /// Has the receivers know that this host was away so long
+    /// Tells the receivers that this host was away for `absence`
     /// ([`Receiver::away`](super::Receiver::away)).
     fn away(&mut self, absence: Nanos);
 

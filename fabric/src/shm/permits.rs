@@ -1,7 +1,7 @@
 //! Permissions over shared memory: see [`crate::Fabric::permit`] and, for the design under every order
 //! of accesses, `orders/revocations.rs`.
 //!
-//! Whoever maps a region can store into it whenever it runs. So a writer announces in a word of its
+//! A process that maps a region can store into it whenever it runs. So a writer announces in a word of its
 //! own region where it is about to WRITE, looks at the permissions in the target's region, stores, and
 //! withdraws the word. An owner that revokes a permission changes the words of its own region, and the
 //! change is in force when each writer that it concerns was seen not to write here, or is dead.
@@ -218,7 +218,7 @@ impl Permits {
         if *permission == Permission::Granted {
             return Ok(Vec::new());
         }
-        // From here on, whoever looks sees the change, and whoever has looked before is seen.
+        // Writers that look from here on see the change, and those that have looked before are seen.
         fence(Ordering::SeqCst);
         membarrier(MembarrierCommand::GlobalExpedited).map_err(|_| LinkError::Unsupported)?;
         Ok(writers(*whom, regions))
@@ -417,7 +417,7 @@ mod tests {
             pair.peer.region.writing().store(here, Ordering::Relaxed);
             pair.post(Writers::Process(elsewhere), Permission::Revoked);
             assert_eq!(pair.poll().is_empty(), holds_up);
-            // It is refused by whoever WRITEs for it. What the gateway WRITEs for others is not.
+            // Every process refuses to WRITE for it. What the gateway WRITEs for others is executed.
             assert!(!pair.allows(owner_of(elsewhere)) && pair.allows(owner_of(pair.peer.at)));
             pair.peer.region.writing().store(0, Ordering::Relaxed);
             assert_eq!(pair.poll().len(), usize::from(holds_up));

@@ -143,7 +143,7 @@ fn map(bytes: usize, flags: MapFlags) -> Result<(NonNull<u8>, usize), VerbsError
 /// The number of nodes in a mask.
 const NODES_MAX: usize = 1024;
 
-/// Requests pages of a node. A full or unknown node is no error: others are used.
+/// Requests pages of a node. If the node is full or unknown, others are used.
 fn prefer_node(at: NonNull<u8>, len: usize, node: u32) {
     let mut mask = [0_u64; NODES_MAX / 64];
     let Some(word) = mask.get_mut(node as usize / 64) else { return };

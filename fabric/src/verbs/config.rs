@@ -38,7 +38,7 @@ pub struct Config {
     pub pages: HugePages,
     /// The maximum time after which a death shows as a failed operation. See [`retry_within`].
     pub detection: Nanos,
-    /// Whether this process raises fences although it is no coordinator, as a lease cache does.
+    /// Whether this process raises fences although it is not a coordinator, as a lease cache does.
     pub raises_fences: bool,
     /// Whether members may WRITE the value areas of this process's region. Not for a coordinator,
     /// where these areas hold views.
@@ -46,7 +46,7 @@ pub struct Config {
     /// The part of the value areas, in bytes of the region, for which [`crate::Fabric::permit`] changes
     /// who may WRITE there; `None` if it changes nothing. WRITEs into it use a connection of their own.
     pub log: Option<Range<u32>>,
-    /// The keys by which connections are authenticated. `None` trusts the network: whoever can send
+    /// The keys by which connections are authenticated. `None` trusts the network: anyone who can send
     /// packets there and knows the cluster's nonce can connect, with any role.
     pub keys: Option<HostKeys>,
 }

@@ -181,7 +181,7 @@ fn check_log(config: &Config, purpose: Purpose, layout: &Layout) -> Result<(), O
         Purpose::Plain => "a process without a mailbox has no log; set keeps_mailbox".to_owned(),
         _ if fits => return Ok(()),
         _ => format!(
-            "bytes {begin} to {end} are no words of the value areas, which are bytes {} to {}",
+            "bytes {begin} to {end} are not words of the value areas, which are bytes {} to {}",
             values.start, values.end
         ),
     };

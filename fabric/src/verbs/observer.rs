@@ -229,7 +229,7 @@ impl Observer {
         }
     }
 
-    /// Waits for so many READs, the last ones.
+    /// Waits for the last `count` READs.
     fn settle(&self, count: u32) -> Result<(), LinkError> {
         let until = Time::now() + self.config.detection.to_std() + GRACE;
         let mut left = count;

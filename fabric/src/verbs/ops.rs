@@ -31,7 +31,7 @@ const SPARE_MAX: usize = 64;
 pub(crate) enum What {
     /// READ this many bytes.
     Read(u32),
-    /// WRITE so many bytes.
+    /// WRITE this many bytes.
     Write(u32),
     /// CAS from the first to the second.
     Cas(u64, u64),

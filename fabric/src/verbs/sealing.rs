@@ -272,7 +272,7 @@ mod tests {
     use super::*;
     use crate::notice::Stage;
 
-    /// Two processes, of which the first knows the datagram key of the second.
+    /// Two processes; the first knows the datagram key of the second.
     fn two() -> (Seal, Seal, Address) {
         let keys = [DatagramKey::draw().expect("drawn"), DatagramKey::draw().expect("drawn")];
         let at = Address { generation: 3, ..Address::region(70) };
@@ -326,7 +326,7 @@ mod tests {
     #[test]
     fn a_datagram_that_is_sealed_with_another_key_is_refused() {
         let (mut receiver, _, at) = two();
-        // It knows region and session, which are in clear, and everything else that is no secret.
+        // It knows region and session, which are in clear, and everything else that is not secret.
         let stranger = Seal::new(DatagramKey::draw().expect("drawn"), at.region);
         let mut forged = sealed(&stranger, b"CLEAR 9");
         let session = receiver.peers[&at.region].session;

@@ -356,8 +356,8 @@ impl Rdma {
         }
     }
 
-    /// The connection to a peer's log is broken, or could not be established. That says nothing of the
-    /// peer: it ends the connection of whoever may not write there any more.
+    /// The connection to a peer's log is broken, or could not be established. That says nothing about
+    /// the peer: it ends the connections of processes that may not write there any more.
     fn lose_log(&mut self, region: u32, error: LinkError) {
         let Some(Some(link)) = self.links.get_mut(region as usize) else { return };
         let (abandoned, fails) = link.log_down(error, clock::now(), &mut self.ops);

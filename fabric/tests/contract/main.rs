@@ -18,6 +18,6 @@ mod suite;
 mod support;
 
 processes::backend!(shm, lacks: [
-    Rights: "whoever maps a region may write all of it",
+    Rights: "a process that maps a region may write all of it",
     TearsOften: "a copy of a few words is seldom interrupted"
 ]);

@@ -598,7 +598,7 @@ pub(crate) fn a_successor_is_not_its_predecessor_and_a_coordinators_memory_outli
         Post::Cas(of(new, slot), 77, 79, 2),
     ]);
     assert_eq!(results, [(0, bytes_of(77)), (1, Ok(Seen::Read(vec![0xab; 64]))), (2, Ok(Seen::Swapped(77)))]);
-    let from = case.echo(Address::region(PEER), b"whoever lives");
+    let from = case.echo(Address::region(PEER), b"the live owner");
     assert_eq!((from.region, from.generation), (new.region, new.generation));
 }
 
@@ -738,7 +738,7 @@ pub(crate) fn over_a_link_that_is_cut_nothing_gets_through_and_no_death_is_repor
     case.bed.post(&[Post::Send(peer, b"cut".to_vec()), Post::Multicast(Group::Everyone, b"cut".to_vec())]);
     case.settle();
     let own = Remote { at: Address::region(ME), ..slot };
-    assert_eq!(case.word(own), 0, "the own memory is no peer's");
+    assert_eq!(case.word(own), 0, "the own memory does not belong to a peer");
     case.bed.impair(PEER, Fault::None);
     case.reach(peer);
     case.echo(peer, b"whole");

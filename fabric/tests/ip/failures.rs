@@ -210,7 +210,7 @@ fn who_starts_before_the_gateway_of_another_host_waits_for_it() {
     let (plan, authority) = (Plan::new(), Authority::new());
     let roots = [Root::new(), Root::new()];
     let clusters = [1, 2].map(|host| plan.host(&authority, &roots[usize::from(host) - 1], host));
-    // It waits for as long as the bound of detection: no start takes so long.
+    // It waits for as long as the bound of detection, which is longer than any start takes.
     let config = Config { detection: Nanos::from_secs(60), ..plan.config(&roots[0]) };
     let mut me = Endpoint::open(&clusters[0], coordinator("me", 1), Wait::Block, &config).expect("opened");
     let _peer = plan.child(&roots[1], "echo", "peer", Some(PEER));

@@ -424,7 +424,7 @@ fn mutated(rng: &mut Rng, layout: &Layout) -> Vec<u8> {
             }
         }
     }
-    // Some are no messages at all.
+    // Some are not messages at all.
     if rng.below(2000) == 0 {
         match rng.below(3) {
             0 => message.truncate(message.len() / 2),

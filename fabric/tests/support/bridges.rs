@@ -53,7 +53,7 @@ pub(crate) struct Bridges {
 }
 
 impl Bridges {
-    /// So many hosts with an address on each of so many paths. `None` where that is not allowed, which
+    /// `hosts` hosts with an address on each of `paths` paths. `None` where that is not allowed, which
     /// counts as skipped.
     pub(crate) fn new(hosts: u8, paths: u8) -> Option<Self> {
         let switches = Namespace::new()?;

@@ -190,7 +190,7 @@ impl Machine for Probe {
 pub(crate) const SCRIBBLE: u64 = 7;
 
 /// The beginning of a datagram that makes a peer WRITE to an offset of its sender's region, again
-/// and again until that fails: each time one number in all of so many words.
+/// and again until that fails: each time one number in all of [`FLOOD_WORDS`] words.
 pub(crate) const FLOOD: &[u8] = b"flood";
 pub(crate) const FLOOD_WORDS: usize = 8;
 

@@ -49,7 +49,7 @@ impl Network {
         assert!(done.status.success(), "{program}: {}", String::from_utf8_lossy(&done.stderr));
     }
 
-    /// Drops so many of a thousand packets, drawn at random.
+    /// Drops `permille` of a thousand packets, drawn at random.
     pub(crate) fn lose(&self, permille: u32) {
         let below = u64::from(permille) * (1 << 32) / 1000;
         self.filter(

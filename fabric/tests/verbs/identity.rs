@@ -138,7 +138,7 @@ fn a_process_of_another_host_is_not_taken_for_a_coordinator() {
     let Some(guarded) = Guarded::new() else { return };
     let (plan, root) = (&guarded.plan, Root::new());
     let cluster = plan.host(&root, 2);
-    // The asking one believes coordinator 1 to be on host 3: whoever answers there must have its keys.
+    // The client believes coordinator 1 to be on host 3: the process that answers must have its keys.
     let keys =
         HostKeys { directory: plan.keys_of(2), coordinators: vec![3, 2, 2], hosts: vec![plan.ip(); 4] };
     let config = Config { keys: Some(keys), ..plan.config(None) };

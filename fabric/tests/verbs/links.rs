@@ -327,10 +327,10 @@ fn a_log_lies_in_the_value_areas_of_who_keeps_a_mailbox() {
     let values = cluster.layout().values();
     for (mailbox, log, said) in [
         (false, values.clone(), "set keeps_mailbox"),
-        (true, values.start - 8..values.end, "are no words of the value areas"),
-        (true, values.start..values.end + 8, "are no words of the value areas"),
-        (true, values.start + 4..values.end, "are no words of the value areas"),
-        (true, values.start..values.start, "are no words of the value areas"),
+        (true, values.start - 8..values.end, "are not words of the value areas"),
+        (true, values.start..values.end + 8, "are not words of the value areas"),
+        (true, values.start + 4..values.end, "are not words of the value areas"),
+        (true, values.start..values.start, "are not words of the value areas"),
     ] {
         let config = Config { keeps_mailbox: mailbox, log: Some(log.clone()), ..plan.config(None) };
         let refused = Endpoint::open(&cluster, process("one"), Wait::Block, &config).map(drop);

@@ -77,7 +77,7 @@ slots! {
         /// Connections that ended before the process had introduced itself.
         Strangers(57) = "strangers",
         /// Handshakes that were given up for later ones, because the connections of one address, or of all
-        /// that are no hosts of the cluster, were too many.
+        /// addresses outside of the cluster, were too many.
         Crowded(50) = "crowded",
         /// Times that a host had used its share of a turn, so that its further requests waited for the next
         /// one.

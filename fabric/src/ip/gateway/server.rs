@@ -237,7 +237,7 @@ impl Server {
         }
     }
 
-    /// Passes on a question that a process has asked. Whoever takes it is not waited for.
+    /// Passes on a question that a process has asked, without waiting for its receiver.
     fn ask(&mut self, number: u64, bytes: &[u8]) {
         let Some(session) = self.sessions.get_mut(&number) else { return };
         let account = self.accounts.of(session.payer);
@@ -404,7 +404,7 @@ impl Server {
                 0
             }
             Request::Note(bytes) => {
-                // Whoever takes them is not waited for.
+                // The receiver is not waited for.
                 let taken = bytes.len() <= NOTE_BYTES_MAX
                     && self.notes.as_ref().is_some_and(|notes| {
                         (notes.is_note)(bytes) && notes.sender.try_send(bytes.to_vec()).is_ok()

@@ -1,4 +1,4 @@
-//! The processes of the host that its pulses vouch for: all that are alive, whoever else watches them.
+//! The processes of the host that its pulses vouch for: all that are alive, watched by others or not.
 
 use super::pulse::Notices;
 use crate::contract::{Evidence, Fabric};

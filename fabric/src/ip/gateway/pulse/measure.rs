@@ -170,13 +170,13 @@ impl Measure {
         }
     }
 
-    /// The host is suspected. Its next pulse ends no gap: how long it is away is no jitter.
+    /// The host is suspected. Its next pulse ends no gap: its absence does not count as jitter.
     pub(super) const fn silent(&mut self) {
         self.block.silences += 1;
         self.last = None;
     }
 
-    /// This host was away for so long, which the receiver has left out.
+    /// This host was away for `absence`, which the receiver has left out.
     pub(super) fn away(&mut self, absence: Nanos) {
         self.last = self.last.map(|last| last + absence);
     }

@@ -463,8 +463,8 @@ impl Turn for PulseThread {
         }
     }
 
-    /// Takes what has arrived, in the order of arrival on all paths: a path of which nothing is taken
-    /// for a while would look as if it delivered nothing.
+    /// Takes what has arrived, in the order of arrival on all paths: a path that is not read for a
+    /// while would look as if it delivered nothing.
     fn receive(&mut self) -> Result<(), Infallible> {
         self.more = false;
         // Before the pulses, so that those which notices name are among them.

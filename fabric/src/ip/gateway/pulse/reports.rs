@@ -1,4 +1,4 @@
-//! Reports of the pulses, on their way from the thread of the pulses to whoever keeps them.
+//! Reports of the pulses, on their way from the thread of the pulses to their reader.
 //!
 //! That thread runs before ordinary ones, so it must never wait for one: an ordinary thread may be
 //! preempted for a long time while it holds a lock. So the thread takes the lock only if it is free,

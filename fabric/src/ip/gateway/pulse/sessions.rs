@@ -22,7 +22,7 @@ use std::time::{Duration, Instant as Time};
 /// The interval of pings, which find a connection that has ended without a word: the gateway at the
 /// other end has no key any more then.
 const PING_EVERY: Duration = Duration::from_millis(200);
-/// So long a connection, and an answer, may take.
+/// The longest time for making a connection, and for an answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The first and the last pause before the next attempt.
 const PAUSE_MIN: Duration = Duration::from_millis(20);

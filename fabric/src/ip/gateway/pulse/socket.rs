@@ -2,7 +2,8 @@
 //!
 //! A path has two sockets at one port: one for pulses, which the thread empties once per period, and
 //! one for notices, which wake it. The kernel sorts by a byte of the datagram ([`super::seal`]), and
-//! drops what is no frame ([`super::filter`]). For each datagram it notes when it has arrived, so a pulse is not late because it was read late.
+//! drops what is not a frame ([`super::filter`]). For each datagram it notes when it has arrived, so
+//! a pulse is not late because it was read late.
 #![allow(unsafe_code)]
 
 use super::filter::{self, Open};
@@ -72,8 +73,8 @@ impl PathSockets {
         Ok(())
     }
 
-    /// How many datagrams the kernel has dropped so far: what was no frame of an open session, and what
-    /// found no room. It wraps.
+    /// How many datagrams the kernel has dropped so far, because they were not frames of an open session
+    /// or found no room. It wraps.
     pub(super) fn dropped(&self) -> Option<u32> {
         Some(dropped(&self.pulses)?.wrapping_add(dropped(&self.notices)?))
     }
@@ -349,8 +350,8 @@ impl Arrivals {
     }
 
     /// When a datagram has arrived. It counts as arrived now if the time cannot be: CLOCK_REALTIME was
-    /// set meanwhile. It counts as that also if this thread was away for longer than `away`: the
-    /// socket's buffer may have overflowed, and its own absence is no fault of others.
+    /// set meanwhile. It does so as well if this thread was away for longer than `away`: the socket's
+    /// buffer may have overflowed, and others are not to blame for this thread's absence.
     pub(super) fn of(&self, stamp: u64, away: Nanos) -> Instant {
         let age = self.realtime.checked_sub(stamp);
         let gap = self.now.since(self.since);
