@@ -21,7 +21,7 @@
 #define DEADBEAT_NOTICE_MAX 256
 /* The most registrations of an open file. */
 #define DEADBEAT_REGISTRATIONS_MAX 4096
-/* The most of one process, by all callers together: its death sends so many notices at once. */
+/* The most of one process, by all callers together: its death sends all these notices at once. */
 #define DEADBEAT_PROCESS_REGISTRATIONS_MAX 64
 /* The most of all files that one user has opened. */
 #define DEADBEAT_USER_REGISTRATIONS_MAX 8192
@@ -81,7 +81,7 @@ struct deadbeat_registration {
 /*
  * Says where the notices of this open file go; once.
  *
- * EISCONN: done already. EINVAL: what is asked for is no multicast group, or nothing.
+ * EISCONN: done already. EINVAL: what is asked for is not a multicast group, or nothing.
  * ENODEV: no such interface or RDMA device. EOPNOTSUPP: this kernel has no RDMA.
  */
 #define DEADBEAT_CONFIGURE _IOW(0xdb, 0x41, struct deadbeat_configuration)

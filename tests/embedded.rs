@@ -148,7 +148,7 @@ fn a_program_is_told_that_its_agent_is_no_member() {
         matches!(refused, AttachError::NotAdmitted { obstacle: Obstacle::AgentIsOut, .. }),
         "{refused:?}"
     );
-    assert!(refused.to_string().contains("via node-1, which is no member itself"), "{refused}");
+    assert!(refused.to_string().contains("via node-1, which is not a member itself"), "{refused}");
 }
 
 #[test]

@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             println!("member {} failed in view {}", failure.incarnation, failure.view);
         }
         if !view.is_mine() {
-            println!("view {}: this program is no member", view.id);
+            println!("view {}: this program is not a member", view.id);
             continue;
         }
         // A view is decided before it is active: other members may still act in the previous one.

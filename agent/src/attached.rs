@@ -21,8 +21,8 @@ const TURN: Nanos = Nanos::from_millis(10);
 /// names the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Obstacle {
-    /// The agent itself is no member.
-    #[error(", which is no member itself; a majority of coordinators must run, see `obol status`")]
+    /// The agent itself is not a member.
+    #[error(", which is not a member itself; a majority of coordinators must run, see `obol status`")]
     AgentIsOut,
     /// The view has no room for another member.
     #[error(
@@ -47,7 +47,7 @@ pub enum Obstacle {
     Silence,
 }
 
-/// Why a program is no member.
+/// Why a program did not become a member.
 #[derive(Debug, Error)]
 pub enum AttachError {
     /// It found no seat.
@@ -142,7 +142,7 @@ impl Attached {
     }
 
     /// After its agent's death: takes a seat at the agent's successor, which has the same name, and
-    /// waits up to `timeout` for one. The program is no member until it joins again. Existing
+    /// waits up to `timeout` for one. The program is not a member until it joins again. Existing
     /// streams end; open new ones. Does nothing while the agent lives. From then on a thread of the
     /// library provides the heartbeat.
     pub fn attach_again(&mut self, timeout: Nanos) -> Result<(), AttachError> {
@@ -280,7 +280,7 @@ impl Attached {
     }
 
     /// Promises progress at least every `within` from now on, or from [`Attached::join`] on if the
-    /// program is no member yet; zero cancels the promise. A member that does not call
+    /// program is not a member yet; zero cancels the promise. A member that does not call
     /// [`Attached::progress`] in time is removed, although its process lives, and may join again.
     /// (Mu, section 5.1, fate sharing.)
     pub fn promise_progress(&self, within: Nanos) {

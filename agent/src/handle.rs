@@ -46,8 +46,8 @@ pub enum NotConfirmed {
     /// The handle is no longer usable.
     #[error(transparent)]
     Lost(Lost),
-    /// The program is no member of this view. A newer one may include it; if not, it joins again.
-    #[error("this program is no member of view {0}; take the newest view, or join again")]
+    /// The program is not a member of this view. A newer one may include it; if not, it joins again.
+    #[error("this program is not a member of view {0}; take the newest view, or join again")]
     NotMine(ViewId),
     /// There is a newer view, or the coordinators have fenced this one. Retry with the newest view.
     #[error("view {0} is not the newest any more; take the newest view and ask again")]
@@ -99,8 +99,8 @@ impl MembershipHandle {
         }
     }
 
-    /// This program's incarnation; [`Incarnation::NONE`] while it is no member, and in the child of
-    /// a fork.
+    /// This program's incarnation; [`Incarnation::NONE`] while it is not a member, and in the child
+    /// of a fork.
     #[inline]
     #[must_use]
     pub fn incarnation(&self) -> Incarnation {

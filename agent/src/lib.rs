@@ -3,7 +3,7 @@
 //! Three forms. [`run`] is the daemon of a node: one core, one lease, for all programs of the node.
 //! [`Attached`] is a program in an agent's seat that reads the agent's lease page: its `active`
 //! check costs the same as the agent's own. [`Embedded`] is a program with a core on a thread of
-//! its own. A program that is no member follows the views with an [`Observer`].
+//! its own. A program outside of the view follows the views with an [`Observer`].
 //!
 //! An application that acts only while its view is active checks that before it starts, and again
 //! before its effect counts:

@@ -27,8 +27,8 @@ pub enum Inactive {
     /// The handle is no longer usable.
     #[error(transparent)]
     Lost(#[from] Lost),
-    /// The program is no member of this view. A newer one may include it; if not, it joins again.
-    #[error("this program is no member of this view; take the newest view, or join again")]
+    /// The program is not a member of this view. A newer one may include it; if not, it joins again.
+    #[error("this program is not a member of this view; take the newest view, or join again")]
     NotMine,
     /// There is no valid lease on this view: it has not begun, has ended, or a later view is
     /// active.

@@ -32,7 +32,7 @@ impl End {
     /// Whether a change is such an end, and whose.
     fn of(self, change: &Change) -> Option<Incarnation> {
         match *change {
-            // A member that was only suspected may live: that is no crash.
+            // A member that was only suspected may live: its removal does not count as a crash.
             Change::Failed { accused, reason: Reason::Deadbeat | Reason::Replaced, .. } => {
                 (self == Self::Crashes).then_some(accused)
             }

@@ -81,7 +81,7 @@ fn assemble(driver: &mut Driver) -> Verdict {
     Ok(())
 }
 
-/// Waits until all remaining processes are active, and until the missing one is no acceptor any
+/// Waits until all remaining processes are active, and until the missing one is not an acceptor any
 /// more.
 fn settle(driver: &mut Driver, gone: &[u32], replaced: Option<u32>) -> Result<u64, Violation> {
     let began = driver.world.now();

@@ -15,8 +15,8 @@ pub const SWEEP_EVERY: u64 = CANARY_EVERY;
 pub const SWEEP_PERMILLE: [u32; 10] = [500, 900, 999, 1_100, 1_250, 1_500, 2_000, 4_000, 8_000, 20_000];
 /// The drift bound of a sweep, in parts per million.
 const SWEEP_DRIFT_PPM: u32 = 20_000;
-/// The lease of a sweep: so long that the bound's share of it exceeds the time between a renewal
-/// and a decision.
+/// The lease of a sweep: the drift bound's share of it exceeds the time between a renewal and a
+/// decision.
 const SWEEP_LEASE: u64 = 10_000_000;
 /// Seats of a region: the owner and up to three programs.
 const SEATS: u32 = 4;
@@ -79,7 +79,7 @@ pub struct Scenario {
     pub trial: Trial,
     /// Coordinators: nodes `0..coordinators`.
     pub coordinators: u32,
-    /// The last ones, which are no acceptors until an operator requests it.
+    /// The last coordinators, which become acceptors only when an operator requests it.
     pub spares: u32,
     /// Agents: the nodes after them.
     pub agents: u32,

@@ -103,7 +103,7 @@ impl Script {
         let kept = self.survivors.len() as u32;
         let deciders = scenario.deciders();
         if kept > 0 && kept <= deciders / 2 {
-            return wrong(format!("`survivors`: {kept} of {deciders} coordinators are no majority"));
+            return wrong(format!("`survivors`: {kept} of {deciders} coordinators are not a majority"));
         }
         for (number, pair) in self.acts.windows(2).enumerate() {
             if (pair[0].at, pair[0].after) > (pair[1].at, pair[1].after) {

@@ -268,8 +268,8 @@ static int fail(const char *what) {
     return 1;
 }
 
-/* Serves one request. A command that got no answer in time may take effect later, once: whoever must
- * know reads the state again. */
+/* Serves one request. A command that got no answer in time may take effect later, once: a client
+ * that must know reads the state again. */
 static int serve(const obol_replica *replica, const char *line) {
     struct command command = {0};
     uint64_t item = 0, pages = 0;

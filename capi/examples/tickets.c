@@ -62,8 +62,8 @@ static int fail(const char *what) {
     return 1;
 }
 
-/* Serves one request. A command that got no answer in time may take effect later, once: whoever must
- * know reads the state again. */
+/* Serves one request. A command that got no answer in time may take effect later, once: a client
+ * that must know reads the state again. */
 static int serve(const obol_replica *replica, const char *line) {
     uint64_t number = 0, taken = 0;
     size_t length = 0;

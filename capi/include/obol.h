@@ -47,7 +47,7 @@ typedef enum obol_status {
    */
   OBOL_STATUS_FORKED = 5,
   /**
-   * The view is not active now: there is no lease on it, or this program is no member of it.
+   * The view is not active now: there is no lease on it, or this program is not a member of it.
    * Take the newest view.
    */
   OBOL_STATUS_INACTIVE = 6,
@@ -466,7 +466,7 @@ enum obol_status obol_leave(const struct obol_app *app, uint64_t timeout_ns);
 void obol_close(struct obol_app *app);
 
 /**
- * This program's incarnation; 0 while it is no member, in the child of a fork, and for a null
+ * This program's incarnation; 0 while it is not a member, in the child of a fork, and for a null
  * pointer.
  *
  * # Safety

@@ -197,7 +197,7 @@ pub unsafe extern "C" fn obol_close(app: *mut App) {
     }
 }
 
-/// This program's incarnation; 0 while it is no member, in the child of a fork, and for a null
+/// This program's incarnation; 0 while it is not a member, in the child of a fork, and for a null
 /// pointer.
 ///
 /// # Safety

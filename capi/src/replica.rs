@@ -299,7 +299,7 @@ unsafe fn call(
         let answer = ask(&replica.0, argument)?;
         if !reply.bytes.is_null() {
             let fits = answer.len().min(reply.room);
-            // SAFETY: the caller's promise; the answer is no part of that memory.
+            // SAFETY: the caller's promise; the answer lies outside of that memory.
             unsafe { std::ptr::copy_nonoverlapping(answer.as_ptr(), reply.bytes, fits) };
         }
         // SAFETY: the caller's promise.

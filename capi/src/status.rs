@@ -29,7 +29,7 @@ pub enum Status {
     /// The handle belongs to the parent of this forked process, which alone is the member: attach,
     /// or embed, after the fork. `obol_close` may be called, and does not affect the parent.
     Forked = 5,
-    /// The view is not active now: there is no lease on it, or this program is no member of it.
+    /// The view is not active now: there is no lease on it, or this program is not a member of it.
     /// Take the newest view.
     Inactive = 6,
     /// Whether the command took effect is unknown: read the state of the service.

@@ -1,4 +1,5 @@
-//! A short-lived process that sends an operator's requests to the coordinators, and is no member.
+//! A short-lived process that sends an operator's requests to the coordinators, without being a
+//! member.
 
 use obol_fabric::{Drive, Event, Fabric, Instant, Machine, Name, Nanos};
 use obol_membership::View;

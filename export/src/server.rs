@@ -199,7 +199,7 @@ pub fn serve(
         let accepting = tokio::spawn(accept(listener, shared, Arc::clone(&limit)));
         stop.notified().await;
         accepting.abort();
-        // Whoever does not read in time is cut off.
+        // Clients that do not read in time are cut off.
         let _ = timeout(END_TIMEOUT, limit.acquire_many(CONNECTIONS_MAX as u32)).await;
     });
     drop(quit);

@@ -94,7 +94,7 @@ fn parts(template: &str) -> Vec<Part<'_>> {
     parts
 }
 
-/// Why a template cannot be used: a placeholder that there is not, or a result that is no JSON.
+/// Why a template cannot be used: an unknown placeholder, or a result that is not JSON.
 pub(crate) fn check(template: &str, sample: &Event) -> Result<(), String> {
     for part in parts(template) {
         if let Part::Name(name) = part
@@ -109,7 +109,7 @@ pub(crate) fn check(template: &str, sample: &Event) -> Result<(), String> {
     let filled = fill(template, sample, 0);
     match serde_json::from_str::<Value>(&filled) {
         Ok(_) => Ok(()),
-        Err(error) => Err(format!("filled in, it is no JSON: {error}")),
+        Err(error) => Err(format!("filled in, it is not JSON: {error}")),
     }
 }
 

@@ -53,7 +53,7 @@ fn lock(path: &Path) -> io::Result<FileLock> {
 pub(crate) fn unwritable(path: &Path) -> Option<String> {
     let unusable = |why: String| Some(format!("dead letters cannot be written to {}: {why}", path.display()));
     match path.metadata() {
-        Ok(found) if !found.is_file() => return unusable("it is no file".to_owned()),
+        Ok(found) if !found.is_file() => return unusable("it is not a file".to_owned()),
         Ok(_) => {
             if let Err(error) = access(path, Access::READ_OK | Access::WRITE_OK) {
                 return unusable(io::Error::from(error).to_string());
@@ -129,7 +129,7 @@ pub struct Resent {
     pub failed: u64,
     /// Kept because they are of other hooks, or of none in the configuration.
     pub kept: u64,
-    /// Lines that are no letters. They are dropped.
+    /// Lines that are not letters. They are dropped.
     pub unknown: u64,
 }
 

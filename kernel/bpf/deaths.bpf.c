@@ -10,7 +10,7 @@
  * module does (hooks.c); and again at the tracepoint sched_process_exit, when no thread is live,
  * because a program at a function's entry is left out where it interrupts itself.
  *
- * Whoever polls the map `wakes` is woken when a fatal signal was sent, and looks at the array.
+ * Threads that poll the map `wakes` are woken when a fatal signal was sent, and look at the array.
  *
  * Nothing is included, so the object depends on this file and the compiler alone (see `build`). Some
  * external symbols are filled in by the loader: map_NAME is a map, STRUCT__MEMBER the offset of a
@@ -85,8 +85,8 @@ ALWAYS u32 current_tgid(void)
 /*
  * Wakes all that poll the map, which is always empty. Of all maps only a ring buffer of user space
  * serves for that: what a program writes to a ring buffer of its own would have to be consumed, and
- * whoever may consume can also fill it up. If another processor drains it at this moment, that one
- * wakes them after this.
+ * a process that may consume can also fill it up. If another processor drains it at this moment,
+ * that one wakes them after this.
  */
 ALWAYS void wake(void)
 {
@@ -129,8 +129,8 @@ int on_register(struct process *request)
 
 /*
  * Called by a thread of the process when no thread is live. No process registers under this number
- * before this one is reaped, so whoever deletes the entry has read it whole, and alone reports it;
- * another thread that comes as late may have read what is a successor's already.
+ * before this one is reaped, so the thread that deletes the entry has read it whole, and alone
+ * reports it; another thread that comes as late may have read what is a successor's already.
  */
 ALWAYS int tell_dead(void)
 {

@@ -207,7 +207,7 @@ impl Control {
             return None;
         }
         self.seen = inode;
-        // What is no request is not one; it was written by hand.
+        // A file that cannot be read as a request is ignored; it was written by hand.
         let wanted = read::<Wanted>(&self.want).ok().flatten()?;
         self.request = wanted.request;
         wanted.levels.parse().ok()

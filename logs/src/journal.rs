@@ -161,6 +161,6 @@ mod tests {
         );
         assert_eq!((first.field("view"), first.field("incarnation")), (Some("8"), Some("7")));
         assert_eq!(first.module, "membership");
-        assert_eq!(first.fields.len(), 2, "what every line has is no field: {:?}", first.fields);
+        assert_eq!(first.fields.len(), 2, "what every line has is not a field: {:?}", first.fields);
     }
 }

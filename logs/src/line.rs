@@ -188,7 +188,7 @@ impl Line {
     }
 }
 
-/// The fields behind a line; `None` if they are no fields.
+/// The fields behind a line; `None` if the text does not consist of fields.
 fn fields_of(mut text: &str) -> Option<Vec<(Cow<'static, str>, String)>> {
     let mut fields = Vec::new();
     while !text.is_empty() {

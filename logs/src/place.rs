@@ -17,7 +17,7 @@ use std::{env, fs};
 
 /// Logs of ended clusters are kept for this long after their last line.
 pub const KEPT_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
-/// Logs of ended clusters have at most so many bytes together.
+/// Logs of ended clusters have at most this many bytes together.
 pub const KEPT_BYTES_MAX: u64 = 64 << 20;
 
 /// The directory of all logs: `OBOL_LOG_DIR`, systemd's `LOGS_DIRECTORY`, or a folder of the user's

@@ -335,7 +335,7 @@ mod tests {
         assert_eq!(flush(&mut log, &["three", "four"]).expect_err("it is read only").lines, 2);
         // More than a file holds: nothing was written, so there is no reason for another file.
         for _ in 0..20 {
-            let lost = log.line("a line of which few fit a file").err().map_or(0, |lost| lost.lines);
+            let lost = log.line("a long line: few fit in a file").err().map_or(0, |lost| lost.lines);
             assert!(lost <= 3, "{lost}");
         }
         drop(log.flush());

@@ -48,7 +48,7 @@ impl Subscriber for Subscribed {
 }
 
 /// The module of an event's target. Obol's own events have the name of a module; those of libraries
-/// have a path, of which the crate counts.
+/// have a path, and its crate counts.
 fn module(target: &str) -> &str {
     target.split("::").next().unwrap_or(target)
 }

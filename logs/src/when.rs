@@ -5,10 +5,10 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
 use obol_profiles::duration;
 
-/// Why a text is no moment.
+/// A text that is not a time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no time; write 02:10, 2026-11-25 02:10:30 or 2026-11-25T02:10:30Z (all in UTC), or how long ago: 90s, 10m, 2h, 1d"
+    "{0:?} is not a time; write 02:10, 2026-11-25 02:10:30 or 2026-11-25T02:10:30Z (all in UTC), or how long ago: 90s, 10m, 2h, 1d"
 )]
 pub struct WhenError(String);
 
@@ -19,7 +19,7 @@ pub enum When {
     At(u64),
     /// A time of day without a date.
     OfDay(Time),
-    /// So many nanoseconds ago.
+    /// This many nanoseconds ago.
     Ago(u64),
 }
 

@@ -168,7 +168,7 @@ impl From<HostError> for EndpointError {
 }
 
 impl From<Backend> for Endpoint {
-    /// Without a name of its own: processes of drills and operators are no members.
+    /// Without a name of its own: processes of drills and operators are not members.
     fn from(backend: Backend) -> Self {
         Self { backend, name: None }
     }

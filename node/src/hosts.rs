@@ -226,7 +226,7 @@ impl Hosts {
 type Table<'a> = DeTable<'a>;
 type Value<'a> = Spanned<DeValue<'a>>;
 
-/// The first octet of IPv4 addresses of hosts of "this network", which are no destinations.
+/// The first octet of IPv4 addresses of hosts of "this network", which cannot be destinations.
 const THIS_NETWORK: u8 = 0;
 /// First octets of IPv4 addresses from here on are reserved.
 const RESERVED_FROM: u8 = 240;
@@ -420,7 +420,7 @@ impl Reader<'_> {
                     table.get("fabric").map_or(0, |value| value.span().start),
                     format!(
                         "keys is missing: over RDMA, say keys = \"{KEYS_DIRECTORY}\", where `obol host keys` puts the keys by which the \
-                         hosts know each other, or keys = \"{NO_KEYS}\" to trust whoever can send packets on the network"
+                         hosts know each other, or keys = \"{NO_KEYS}\" to trust anyone who can send packets on the network"
                     ),
                 );
                 None

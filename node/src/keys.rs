@@ -1,6 +1,6 @@
 //! Makes the keys of a cluster's hosts: an authority, and a certificate for each host.
 //!
-//! The authority's key signs; whoever has it can be any host. It is needed only to make further
+//! The authority's key signs; its holder can be any host. It is needed only to make further
 //! certificates, and belongs on none of the hosts.
 
 use crate::hosts::Host;
@@ -193,7 +193,7 @@ impl Authority {
         Ok(is_issued_by(&trial, &self.certificate))
     }
 
-    /// Makes new keys for a host in a directory, valid for so many days.
+    /// Makes new keys for a host in a directory, valid for `days` days.
     pub fn issue(
         &self,
         own: &Path,

@@ -51,7 +51,7 @@ impl HostSupervisor {
                 let meant =
                     nearest(first, WORDS).map_or(String::new(), |word| format!("; did you mean {word}?"));
                 Err(format!(
-                    "{:?} is no supervisor: known are none, systemd, systemd start, and command PROGRAM ARGUMENTS{meant}",
+                    "{:?} is not a supervisor: known are none, systemd, systemd start, and command PROGRAM ARGUMENTS{meant}",
                     shortened(text)
                 ))
             }

@@ -20,7 +20,7 @@ pub enum Absence {
     Left,
     /// It was removed as failed by this view; it may run.
     Removed(ViewId),
-    /// It is no member, and the newest view does not mention it; it may run.
+    /// It is not a member, and the newest view does not mention it; it may run.
     NoMember,
     /// Its memory cannot be read, and no view says that it is gone.
     Unseen,

@@ -408,7 +408,7 @@ mod tests {
         let [failover] = &found[..] else { panic!("{found:?}") };
         let who: Vec<u64> = failover.dead.iter().map(|dead| dead.who.0).collect();
         assert_eq!((who, failover.began), (vec![7, 8], Instant(100_000)));
-        // A view by which no member failed is no failover, whatever was noticed before.
+        // A view by which no member failed is not a failover, whatever was noticed before.
         departures = Departures::default();
         departures.learn(ViewId(7), std::iter::once((dead(3), ViewId(5), true)));
         assert_eq!(all(&all_events.iter().cloned(), &departures), []);

@@ -11,7 +11,7 @@ use obol_node::Deployment;
 use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
 
-/// While a view changes, programs wait for its lease: that is no outage yet. One that lies further
+/// While a view changes, programs wait for its lease: that is not an outage yet. One that lies further
 /// ahead than this is one: without fences, a view waits until older leases have ended.
 const CHANGE_MAX: Nanos = Nanos::from_millis(100);
 
@@ -184,7 +184,7 @@ fn remedy(down: Vec<String>, forgotten: &[String]) -> String {
     next.join("; ")
 }
 
-/// How to restore a majority of which not enough is seen: `missing` more of these have to run.
+/// How to restore a majority when too few of its members are seen: `missing` more of `down` have to run.
 fn unseen_remedy(missing: usize, down: &[String]) -> String {
     let what = match down {
         [one] => format!("start {one} on its host"),

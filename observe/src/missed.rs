@@ -207,7 +207,7 @@ impl Missed {
         text
     }
 
-    /// What was written; lines that are no entries are skipped.
+    /// What was written; lines that are not entries are skipped.
     fn parse(text: &str) -> Self {
         let mut lines = text.lines();
         let head = lines.next().and_then(|line| line.split_once(' '));

@@ -57,7 +57,7 @@ pub struct NetworkRecording {
     pub streams: Vec<Stream>,
 }
 
-/// Why a text is no recording.
+/// Why a text is not a recording.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{line}:{column}: {fault}")]
 pub struct Fault {

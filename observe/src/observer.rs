@@ -284,7 +284,7 @@ impl Observer {
         self.load
     }
 
-    /// Counts a READ of so many bytes that was done for it elsewhere.
+    /// Counts a READ of `bytes` bytes that was done for it elsewhere.
     pub(crate) const fn count_read(&mut self, bytes: usize) {
         self.load.read(bytes);
     }

@@ -1,5 +1,5 @@
-//! Exact bounds on the mean of a Poisson variable, of which one value was seen: rare events are
-//! counted, and their true rate is unknown.
+//! Exact bounds on the mean of a Poisson variable, by one value of it: rare events are counted, and
+//! their true rate is unknown.
 
 /// Above this count, the normal approximation is used.
 const EXACT_MAX: u64 = 500;

@@ -19,7 +19,7 @@ const TRIES: u32 = 16;
 pub struct Replicas {
     /// The one that leads, and serves.
     pub leader: Option<Name>,
-    /// Its term; without a leader, of whoever has most of the log.
+    /// Its term; without a leader, the term of the replica that has most of the log.
     pub term: Option<u64>,
     /// How the replicas exclude an earlier leader.
     pub preset: Option<String>,
@@ -255,7 +255,7 @@ fn unread_members(
     })
 }
 
-/// Whoever leads, or is to: without views, it says so itself.
+/// The replica that leads, or has to: without views, a leader says so itself.
 fn leader_of(found: &[Found], eldest: Option<Incarnation>) -> Option<Incarnation> {
     let leads_itself = |one: &&Found| {
         let preset = one.standing.and_then(|standing| standing.preset());
@@ -338,7 +338,7 @@ impl Replicas {
     fn of(mut found: Vec<Found>, eldest: Option<Incarnation>, ring_bytes: u32) -> Self {
         found.sort_by_key(|one| (one.name, one.incarnation));
         let leader = leader_of(&found, eldest);
-        // The leader has the whole log; without one, whoever has most of it.
+        // The leader has the whole log; without one, the replica counts that has most of it.
         let of_leader = found.iter().find(|one| one.leads(leader));
         let newest = of_leader.and_then(|one| one.standing).or_else(|| {
             let all = found.iter().filter_map(|one| one.standing);

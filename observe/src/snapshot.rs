@@ -165,7 +165,7 @@ impl Process {
         self.name.as_str() == name && role(self.kind) == role(kind)
     }
 
-    /// Whether this is no process that was read, see [`Process::missing`].
+    /// Whether this stands for a process that was not read, see [`Process::missing`].
     pub fn is_missing(&self) -> bool {
         self.process == obol_fabric::host::Process::default()
     }

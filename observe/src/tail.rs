@@ -14,7 +14,7 @@ use crate::poisson;
 use obol_fabric::sim::Rng;
 use serde::Serialize;
 
-/// The lowest threshold is exceeded by one maximum in so many.
+/// One maximum in this many exceeds the lowest threshold.
 const TAIL: usize = 10;
 /// A threshold that fewer exceed is not extrapolated from.
 const EXCESSES_MIN: usize = 30;
@@ -69,7 +69,7 @@ pub struct Pareto {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase", tag = "method")]
 pub enum Method {
-    /// Counted: so many maxima lie beyond it.
+    /// Counted: `beyond` maxima lie beyond it.
     Counted {
         /// Maxima beyond the level.
         beyond: u64,
@@ -312,7 +312,7 @@ impl Pareto {
 mod tests {
     use super::*;
 
-    /// Maxima of a kind, and the level that one in so many exceeds.
+    /// Maxima of a kind, and the level that one in a given number exceeds.
     #[derive(Clone, Copy, Debug)]
     enum Kind {
         /// Generalised extreme values with this shape: maxima of many gaps of one kind.

@@ -20,7 +20,7 @@ pub enum DurationError {
     /// A number and nothing else.
     #[error("{0:?} has no unit; write ns, us, ms, s, m, h or d behind the number, as in \"20ms\"")]
     NoUnit(String),
-    /// A number and something that is no unit: the text, the unit.
+    /// A number and an unknown unit: the text, the unit.
     #[error("{0:?} has the unknown unit {1:?}; units are ns, us, ms, s, m, h and d")]
     Unit(String, String),
     /// Has a part of a nanosecond.

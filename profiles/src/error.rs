@@ -30,7 +30,7 @@ pub enum FileError {
     Unreadable {
         /// Its path.
         path: String,
-        /// The operating system's error, or that it is no text or too long.
+        /// The operating system's error, or that it is not text or too long.
         reason: String,
     },
     /// The text has faults.

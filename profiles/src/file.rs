@@ -54,7 +54,7 @@ pub fn read(path: &Path, pipes: Pipes, bytes_max: u64, what: &str) -> io::Result
     let mut bytes = Vec::new();
     open(path, pipes)?.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > bytes_max {
-        let why = format!("is longer than {bytes_max} bytes, so it is no {what}");
+        let why = format!("is longer than {bytes_max} bytes, the limit of this kind of file ({what})");
         return Err(io::Error::new(ErrorKind::InvalidData, why));
     }
     Ok(bytes)
@@ -85,7 +85,7 @@ mod tests {
         fs::write(&file, "12345678").expect("written");
         assert_eq!(said(&file), "read: 12345678");
         fs::write(&file, "123456789").expect("written");
-        assert_eq!(said(&file), "refused: is longer than 8 bytes, so it is no word");
+        assert_eq!(said(&file), "refused: is longer than 8 bytes, the limit of this kind of file (word)");
         fs::write(&file, [0xff]).expect("written");
         assert!(said(&file).starts_with("refused: is not text"), "{}", said(&file));
         let made = Command::new("mkfifo").arg(&fifo).status().expect("mkfifo runs");

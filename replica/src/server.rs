@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 /// How long a replica that sends no part of a snapshot may take before another one is asked.
 const PATIENCE: Nanos = Nanos::from_millis(20);
 
-/// How often a replica looks for what it was not woken up for. Whoever takes over applies first what it
-/// has received since its last look.
+/// How often a replica looks for what it was not woken up for. A replica that takes over first applies
+/// what it has received since its last look.
 const IDLE_EVERY: Nanos = Nanos::from_micros(500);
 
 /// How often a replica looks at the counters of others, with preset `mu`: one that stands still for 14

@@ -2,8 +2,8 @@
 //!
 //! A page changes only when its holder publishes or a peer raises the fence, so between two steps
 //! it is active on one interval of true time, given by the node's clock. The *floor* is the highest
-//! base of which a page has been active or a CLEAR was sent. From then on, no page that a process
-//! can read may be active below it, as `docs/design/leases.md` claims.
+//! base that had an active page or a CLEAR. From then on, no page that a process can read may be
+//! active below it, as `docs/design/leases.md` claims.
 
 use super::{Decisions, Verdict, Violation, broken};
 use crate::marks::{Mark, Marks};

@@ -81,8 +81,8 @@ impl Pulsed {
         }
     }
 
-    /// A host continues that had no turn for so long, which is no silence of the others: once until the
-    /// next pulse.
+    /// A host continues that had no turn for `absence`. This time does not count as silence of the
+    /// others: once until the next pulse.
     pub(crate) fn away(&mut self, host: u32, absence: Nanos) {
         for of in 0..self.hosts {
             let place = self.place(host, of);
@@ -137,7 +137,7 @@ impl Pulsed {
                 )
             }
             Finding::Silent if heard.waits > heard.sent => {
-                broken!(24, now, "host {host} suspects host {of}, of which a new pulse waits to be taken")
+                broken!(24, now, "host {host} suspects host {of}, but a new pulse of it waits to be taken")
             }
             Finding::Silent => {
                 heard.is_suspected = true;

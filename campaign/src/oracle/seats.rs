@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 enum Absence {
     /// It is missing; it counts as missing since then.
     Since(u64),
-    /// It was missing for so long, and has been a member since then.
+    /// It was missing for this time, and has been a member since then.
     Over(u64, u64),
 }
 

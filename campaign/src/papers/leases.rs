@@ -17,7 +17,7 @@ use serde::Serialize;
 const RENEWERS: u32 = 32;
 /// Lease lengths in microseconds, as in the paper.
 pub const LENGTHS_US: std::ops::RangeInclusive<u64> = 18..=30;
-/// Network loads in percent. The paper has four, of which it names 30, 80 and the maximum.
+/// Network loads in percent. The paper has four, and names 30, 80 and the maximum.
 const NETWORK: [u32; 4] = [30, 50, 80, 100];
 /// Memory loads in percent.
 const MEMORY: [u32; 3] = [0, 50, 100];

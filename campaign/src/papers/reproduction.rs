@@ -46,8 +46,8 @@ impl Row {
         Self { what: what.into(), unit, published, found, interval: None, deviation_percent, note: "" }
     }
 
-    /// A percentile of simulated durations, in microseconds or another unit of so many ns; `None` if
-    /// there are too few samples for it.
+    /// A percentile of simulated durations, in a unit of `nanos` ns; `None` if there are too few samples
+    /// for it.
     pub(super) fn of(
         what: impl Into<String>,
         (unit, nanos): (&'static str, f64),

@@ -4,7 +4,7 @@ use crate::act::Act;
 use crate::driver::Driver;
 use crate::fault_schedule::FaultSchedule;
 
-/// In so many of a thousand rounds there is one.
+/// Rounds with a fault, per mille.
 const SHARE_PERMILLE: u32 = 400;
 
 impl FaultSchedule {

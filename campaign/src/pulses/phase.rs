@@ -10,9 +10,9 @@ use obol_fabric::pulse::{PATH_BACK_AFTER, PATH_BEHIND, PathState};
 use obol_fabric::sim::Rng;
 use obol_membership::Change;
 
-/// So many periods it may take until all paths deliver, beyond the time of a gateway that connects.
+/// Periods within which all paths have to deliver, beyond the time of a gateway that connects.
 const PATHS_PERIODS: u64 = 4 * PATH_BACK_AFTER as u64;
-/// After a path was lost, so many leases are watched.
+/// Lease durations for which the cluster is watched after a path was lost.
 const WATCHED_LEASES: u64 = 3;
 
 /// Loses a path, then a host.

@@ -4,29 +4,29 @@ use obol_fabric::Nanos;
 use obol_fabric::pulse::{TIMEOUT_PERIODS_MIN, Timing};
 use obol_fabric::sim::{Delay, Rng};
 
-/// So many clusters in a thousand consist of hosts that exchange pulses.
+/// Clusters (per mille) whose hosts exchange pulses.
 const SHARE_PERMILLE: u32 = 120;
-/// Of these, so many in a thousand have one path only.
+/// Clusters with a single path, per mille of those with pulses.
 const ONE_PATH_PERMILLE: u32 = 150;
 /// Bits of pulses' numbers beyond which some hosts' numbers go.
 const NUMBER_BITS: [u32; 2] = [16, 32];
-/// So many pulses before that, at most.
+/// The first pulse comes at most this many pulses before such a wrap.
 const BEFORE_WRAP: u64 = 150;
 
 /// How hosts exchange pulses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PulsePlan {
-    /// How many there are.
+    /// The number of hosts.
     pub hosts: u32,
-    /// Between two of them.
+    /// Paths between two hosts.
     pub paths: usize,
-    /// Of the pulses.
+    /// Pulse timing.
     pub timing: Timing,
-    /// One way of a frame.
+    /// The one-way delay of a frame.
     pub one_way: Delay,
     /// Frames that are lost on a path, in a thousand, while faults last.
     pub loss_permille: u32,
-    /// So many frames each host has sent before.
+    /// Frames that each host has sent before the run.
     pub sent: u64,
 }
 

@@ -10,7 +10,8 @@ use std::path::Path;
 pub const FRAMES: u32 = 2_000_000;
 /// Frames that a recording needs at least: fewer say nothing about rare delays.
 const FRAMES_MIN: usize = 1_000;
-/// Frames at either end of a recording whose shortest delays show how the clocks drift: one of so many.
+/// The share of a recording's frames, at either end, whose shortest delays show how the clocks drift:
+/// one in this many.
 const DRIFT_PART: usize = 5;
 
 /// The longest recording and the longest delay: 30 days.
@@ -237,8 +238,8 @@ impl Delays {
     }
 }
 
-/// The same frames without the drift of two hosts' clocks, of which some parts in a million add up to
-/// milliseconds: the shortest delay at the end counts as as long as that at the beginning.
+/// Removes the drift of two hosts' clocks from the frames, because some parts in a million add up to
+/// milliseconds: the shortest delay at the end then equals the one at the beginning.
 pub(super) fn without_drift(frames: &[Times]) -> Vec<Times> {
     let apart = |(sent, received): &Times| Some((*sent, i128::from((*received)?) - i128::from(*sent)));
     let part = frames.len() / DRIFT_PART;

@@ -164,7 +164,7 @@ fn line(detector: Detector, setting: Setting, outcome: &Outcome, hours: f64) -> 
     let mut sorted: Vec<u64> = outcome.detected.iter().flatten().copied().collect();
     sorted.sort_unstable();
     let none = outcome.false_suspicions == 0;
-    // The rule of three. A notice is no timeout: it is not raised without a death.
+    // The rule of three. It does not apply to notices, which are not raised without a death.
     let bound = (none && detector != Detector::Notice).then(|| 3.0 / hours);
     Line {
         detector: detector.name(),

@@ -107,7 +107,7 @@ mod tests {
     /// The receiver's clock.
     const AHEAD: u64 = 7_000_000_000;
 
-    /// Pulses of host 2 to host 1, of which those between two numbers are lost.
+    /// Pulses of host 2 to host 1. Those between two numbers are lost.
     fn stream(path: u8, count: u64, lost: std::ops::Range<u64>) -> Stream {
         let frame = |n: u64| {
             let sent = 5 * PERIOD + n * PERIOD;

@@ -22,8 +22,8 @@ pub enum Detector {
     Operation,
     /// One frame in a period over one path, and a timer that each arrival restarts.
     Pulse,
-    /// The same over two paths whose delays are independent. Pauses of the hosts themselves concern
-    /// both, and then this is no better than one path.
+    /// A pulse over two paths whose delays are independent. Pauses of the hosts themselves concern
+    /// both paths; they are not better than one then.
     Pulse2,
     /// Phi-accrual (Hayashibara et al., SRDS 2004) with a window of 1000 gaps between arrivals.
     Phi,

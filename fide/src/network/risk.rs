@@ -29,7 +29,7 @@ pub struct Risk {
     pub causes: Vec<Cause>,
     /// The sum of both, at most 1.
     pub yearly: f64,
-    /// Once in so many years; absent if nothing that the file names can do it.
+    /// The mean time between such failures, in years; absent if nothing that the file names causes one.
     pub once_in_years: Option<f64>,
 }
 

@@ -1,5 +1,5 @@
-//! Breadth-first search over all states. The shipped binary prints counterexamples, so this is no
-//! test code; the checker that the models in tests use is not linked into it.
+//! Breadth-first search over all states. The shipped binary prints counterexamples, so it contains
+//! this search; the checker that the models in tests use is not linked into it.
 
 use super::{Action, Machine, Setup, World};
 use rustc_hash::FxHashSet;

@@ -125,7 +125,7 @@ fn each_mistake_is_reported_with_its_position() {
         (
             "coordinator = 3",
             "coordinator = 3\nsupervisor = \"sistemd\"",
-            "c.toml:15:14: hosts.supervisor: \"sistemd\" is no supervisor: known are none, systemd, systemd start, and \
+            "c.toml:15:14: hosts.supervisor: \"sistemd\" is not a supervisor: known are none, systemd, systemd start, and \
              command PROGRAM ARGUMENTS; did you mean systemd?",
         ),
         ("coordinator = 3", "coordinator = 3\nsuperviser = \"none\"", "did you mean hosts.supervisor?"),

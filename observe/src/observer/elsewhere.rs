@@ -93,7 +93,7 @@ impl Observer {
         copy.copy.is_ok().then_some(copy)
     }
 
-    /// The hosts of these owners of which no region can be read, because there is no answer.
+    /// The hosts of these owners that do not answer, so that none of their regions can be read.
     fn silent_hosts(&self, owners: &[Member], is_silent: impl Fn(&Member) -> bool) -> BTreeSet<u8> {
         let hosts = |silent: bool| {
             let of = owners.iter().filter(|member| is_silent(member) == silent);

@@ -206,7 +206,7 @@ impl Reader {
             points.push((at, span(key.path, long, SPAN).ok_or_else(|| wrong(found(long)))??));
         }
         *at(&mut self.testbed) =
-            Quantiles::new(points).map_err(|error| wrong(format!("no distribution ({error})")))?;
+            Quantiles::new(points).map_err(|error| wrong(format!("not a distribution ({error})")))?;
         Ok(())
     }
 }

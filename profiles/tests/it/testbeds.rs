@@ -59,7 +59,7 @@ fn every_value_needs_a_source_a_unit_and_sense() {
     let has = |part: &str| assert!(faults.iter().any(|f| f.contains(part)), "{part}: {faults:#?}");
     has("core.poll is without a source");
     has("nic.gap: \"5\" has no unit");
-    has("network.saturated is no distribution (point 2 must have a higher quantile");
+    has("network.saturated is not a distribution (point 2 must have a higher quantile");
     has("nic.mtu_bytes is 40960, but must lie in 256..=9000");
     has("multicast.extra is 2s, but must lie in 0ns..=100ms");
     assert_eq!(faults.len(), 5, "{faults:#?}");

@@ -27,7 +27,7 @@ struct Server {
     votes: usize,
 }
 
-/// From the death of the leader of a group of so many servers until another one has a majority.
+/// From the death of the leader of a group of `servers` servers until another one has a majority.
 pub(super) fn failover(servers: u32, look_every: Nanos, rng: &mut Rng) -> Nanos {
     const TERM: u64 = 1;
     let others = servers as usize - 1;
@@ -35,7 +35,7 @@ pub(super) fn failover(servers: u32, look_every: Nanos, rng: &mut Rng) -> Nanos 
     let last_beat = rng.below(BEAT_EVERY.0);
     let begin = |rng: &mut Rng| {
         let due = rng.below(look_every.0);
-        // The look before this one was so long before the death.
+        // Its last look was `look_every - due` before the death.
         let has_beat = look_every.0 - due > last_beat;
         Server { sid: (TERM, true, leader), due, has_beat, requests: vec![None; others], votes: 0 }
     };
@@ -94,8 +94,8 @@ mod tests {
         (0..4000).map(|_| failover(servers, look_every, &mut rng).0).collect()
     }
 
-    /// The first round of votes is split: whoever finds the leader dead first asks servers that still
-    /// know one.
+    /// The first round of votes is split: the server that first finds the leader dead asks servers that
+    /// still know one.
     #[test]
     fn a_failover_takes_a_look_without_a_heartbeat_and_an_election_timeout() {
         for (servers, every) in [(3, LOOK_EVERY), (5, LOOK_EVERY), (7, LOOK_EVERY), (3, ADJUSTED_EVERY)] {

@@ -82,8 +82,8 @@ pub(super) fn terms(group: Group) -> f64 {
     others * READ.overhead + rest.max(READ.latency) + others * POLL
 }
 
-/// The leader updates the logs of so many others, and as many more while it waits (3.3.3,
-/// t RDMA/wr, where they are `q - 1` and `f`).
+/// The leader updates the logs of `others` servers, and of `more` further ones while it waits (3.3.3,
+/// t RDMA/wr, where these are `q - 1` and `f`).
 pub(super) fn log_update(bytes: u32, others: u32, more: u32) -> f64 {
     let (short, long) = (WRITE_INLINE, write_cost(bytes));
     let (others, more) = (f64::from(others), f64::from(more));

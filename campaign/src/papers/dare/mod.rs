@@ -42,7 +42,7 @@ pub fn dare(seed: u64) -> Reproduction {
     }
 }
 
-/// Figure 7: the nines of a group of so many servers.
+/// Figure 7: reliability (in nines) by group size.
 pub fn dare_svg() -> Result<String, PlotError> {
     let points = |servers: &dyn Fn(&u32) -> bool| -> Vec<(f64, f64)> {
         let all = DRAWN.filter(servers);

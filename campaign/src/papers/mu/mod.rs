@@ -124,8 +124,8 @@ pub fn mu(testbed: &Testbed, failovers: u32, seed: u64, threads: usize) -> Resul
 }
 
 static LOOKED_AT: [&str; 3] = [
-    "The interval of looks follows from the published detection time, so the median of detection is no prediction, nor is \
-     most of the failover's. Its spread is.",
+    "The interval of looks follows from the published detection time, so the median of detection is not a \
+     prediction, nor is most of the failover's. Its spread is.",
     "The two changes of permissions are the published ones, in one replica. That two replicas have to make them, and what \
      comes before and after, is predicted.",
     "The costs of WRITE and READ are the testbed's, published before Mu and for other hardware.",
@@ -194,7 +194,7 @@ fn others_part(as_tested: &Durations, of_program: &Durations, killed: &Durations
     Part {
         name: "The same under other assumptions",
         missing: "Restarts of queue pairs in the simulator: at this interval of looks the shipped detector takes a leader \
-                  that waits so long for permissions for stuck.",
+                  for stuck while it waits for permissions.",
         rows: all,
     }
 }

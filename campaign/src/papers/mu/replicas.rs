@@ -292,9 +292,9 @@ impl Replicas {
         Err(self.failed("no other replica serves in time"))
     }
 
-    /// Has the client propose so many commands of this size, one after the other: how long the leader
-    /// takes for each, from the turn in which it takes it to the one in which it knows that a majority
-    /// has it.
+    /// Has the client propose `count` commands of this size, one after the other. Returns how long the
+    /// leader takes for each, from the turn in which it takes it to the one in which it knows that a
+    /// majority has it.
     pub(super) fn replicate(&mut self, count: u32, bytes: usize) -> Result<Vec<Nanos>, ExperimentError> {
         let leader = self.leader()?;
         let mut took = Vec::new();
