@@ -91,7 +91,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Whether it holds for a value. None holds for a value that is no number.
+    /// Whether it holds for a value. No comparison holds for NaN.
     #[expect(clippy::float_cmp, reason = "the file asks for equality")]
     pub fn holds(self, value: f64) -> bool {
         match self.operator {

@@ -146,7 +146,7 @@ fn possible(drill: &StoreDrill) -> Result<(), (usize, String)> {
         // Of two voters none may die.
         if !(VOTERS.0..=VOTERS.1).contains(&wanted) || running > wanted || running < VOTERS.0 - 1 {
             let found =
-                format!("after {:?} there are to be {wanted} voters, of which {running} run", step.name);
+                format!("after {:?} there would be {wanted} voters, and {running} would run", step.name);
             return Err((at, found));
         }
     }

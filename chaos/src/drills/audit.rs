@@ -272,7 +272,7 @@ impl Log {
         line.extend(serde_json::to_vec(&entry)?);
         line.push(b'\n');
         let length = file.metadata()?.len();
-        // What a full disk takes of a line is no line that was changed.
+        // A line truncated by a full disk must not look altered: cut it off.
         file.write_all(&line).inspect_err(|_| drop(file.set_len(length)))?;
         file.sync_all()?;
         if is_new && let Some(folder) = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()) {

@@ -8,16 +8,16 @@ use obol_node::Site;
 use obol_node::endpoint::{Act, Backend, Endpoint};
 use std::thread;
 
-/// How long a gateway may take to answer: so many times the profile's bound of detection, as long as an
-/// attempt to connect may take, and at least this long.
+/// A gateway must answer within this many detection bounds, which is how long one attempt to connect may
+/// take, and gets at least [`CONNECT_MIN`].
 const CONNECT_FACTOR: u64 = 8;
 const CONNECT_MIN: Nanos = Nanos::from_secs(5);
 /// Poll interval while they are connected.
 const POLL_INTERVAL: Nanos = Nanos::from_millis(1);
 /// Interval of greetings, in case an attempt fails. Each takes time of all gateways.
 const GREET_EVERY: Nanos = Nanos::from_millis(50);
-/// A datagram that is no cue: it makes the links to all gateways, so that the cue does not wait for
-/// one.
+/// Opens the links to all gateways ahead of the cue, so that the cue does not wait for one. Gateways
+/// ignore it.
 const GREETING: &[u8] = b"OBOLHELO";
 
 /// The runner's endpoint.

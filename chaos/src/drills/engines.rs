@@ -191,7 +191,7 @@ pub const HEADS: [&str; 13] = [
     "stale",
     "verdict",
 ];
-/// So many of them, from the left, are text.
+/// Number of leading text columns.
 pub const TEXT_COLUMNS: usize = 2;
 
 fn time(us: Option<f64>) -> String {

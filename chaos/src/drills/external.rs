@@ -90,7 +90,7 @@ struct Value(#[expect(dead_code, reason = "part of the format")] f64, String);
 
 impl Value {
     fn number(&self) -> Result<f64, String> {
-        self.1.parse().map_err(|_| format!("{:?} is no number", shortened(&self.1)))
+        self.1.parse().map_err(|_| format!("{:?} is not a number", shortened(&self.1)))
     }
 }
 
@@ -114,7 +114,7 @@ fn promql(url: &str, query: &str, comparison: Comparison, timeout: Nanos) -> Res
             series.iter().map(|series| series.value.number()).collect::<Result<Vec<f64>, _>>()?
         }
         Data::Matrix(_) | Data::String(_) => {
-            return Err("the result is no instant vector or scalar".to_owned());
+            return Err("the result is not an instant vector or scalar".to_owned());
         }
     };
     // An empty result is often a misspelt label.
@@ -285,7 +285,7 @@ mod tests {
                 r#"{"status":"success","data":{"resultType":"matrix","result":[]}}"#,
                 "> 5",
                 false,
-                "no instant vector",
+                "not an instant vector",
             ),
             (
                 "400 Bad",

@@ -393,8 +393,8 @@ mod tests {
         ObservedEvent { process: name(process), kind, event, clock_error: Nanos::ZERO }
     }
 
-    /// A cluster of which view 43 excludes the victim. What happens on the other host is seen in copies
-    /// of an interval, or after a refresh.
+    /// A cluster whose view 43 excludes the victim. What happens on the other host is seen in copies of
+    /// an interval, or after a refresh.
     struct Copied {
         deployment: Deployment,
         now: Instant,

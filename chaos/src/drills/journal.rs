@@ -354,8 +354,8 @@ pub fn judged_nothing(drill: &Drill, trials: &[Trial], judged: &[Judged], after:
     !tolerated && after.is_empty() && judged.iter().all(|one| one.holds.is_none())
 }
 
-/// Whether too many repetitions were void: most of them, or so many that a percentile has too few
-/// samples which all repetitions together would have supported.
+/// Whether too many repetitions were void: most of them, or enough to leave a percentile with too few
+/// samples that all repetitions together would have supported.
 fn is_void(drill: &Drill, trials: &[Trial]) -> bool {
     let all = counted(trials).count();
     let sound = counted(trials).filter(|trial| trial.outcome != Outcome::Void).count();

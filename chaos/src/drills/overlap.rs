@@ -101,7 +101,7 @@ pub(super) fn overlap_seen(
         let at = starts.chain(history.first_active(base)).min()?;
         Some(Begun { base, at, fenced })
     });
-    // A page that was read before the run began is no evidence about it.
+    // A page that was read before the run began proves nothing about it.
     let begun: Vec<Begun> = begun.filter(|run| run.at <= from).collect();
     let lived = |p: &Process| before.processes.iter().any(|b| b.alive && b.is(p));
     let held = pages().map(|(p, page, fence)| {

@@ -109,7 +109,7 @@ mod tests {
     use obol_observe::{ObservedEvent, Snapshot};
     use obol_profiles::Profile;
 
-    /// A cluster of three hosts, of which nothing can be seen but its deployment.
+    /// A cluster of three hosts. Only its deployment is known.
     struct Hosts(Deployment);
 
     impl Hosts {

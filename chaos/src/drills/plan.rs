@@ -220,7 +220,7 @@ mod tests {
         }
     }
 
-    /// Coordinators that run, of which the first `deciders` decide; `None` if no view can be read.
+    /// Running coordinators; the first `deciders` of them decide. `None` if no view can be read.
     fn snapshot(deciders: Option<u16>, coordinators: u16) -> Snapshot {
         let view = deciders.map(|many| {
             let all: Vec<(Name, Address)> =

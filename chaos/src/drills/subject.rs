@@ -122,8 +122,8 @@ pub(super) trait System {
         Box::new(|| false)
     }
 
-    /// Waits until all temporary faults are undone, the longest of which lasts for `lasts`. Returns
-    /// what could not be undone.
+    /// Waits until all temporary faults are undone. The longest one lasts for `lasts`. Returns what
+    /// could not be undone.
     fn undone(&mut self, lasts: Nanos) -> Result<Vec<String>, RunError>;
 
     /// Restarts a victim, or leaves that to its supervisor.

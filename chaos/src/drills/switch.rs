@@ -41,7 +41,7 @@ enum Answer {
         /// Whether drills were halted there before.
         was_halted: bool,
     },
-    /// So many fault agents have something left to undo.
+    /// Number of fault agents that have not finished undoing.
     Left(usize),
     /// It could not be done, and why.
     Failed(String),
@@ -102,7 +102,7 @@ pub fn answer(dir: &Path, bytes: &[u8]) -> Vec<u8> {
         }
         Err(error) => Answer::Failed(format!("it does not understand this: {error}")),
     };
-    // It has no maps, and no keys that are no text.
+    // This cannot fail: an answer has no maps, so all its keys are text.
     serde_json::to_vec(&answer).unwrap_or_default()
 }
 

@@ -195,7 +195,7 @@ impl Measured {
     }
 }
 
-/// So many renewals without a late one claim a percentage with 95 % confidence.
+/// The number of renewals without a late one that proves a percentage with 95 % confidence.
 pub fn renewals_needed(wanted_percent: f64) -> u64 {
     (poisson::above(0) / (1.0 - wanted_percent / 100.0)).ceil() as u64
 }
@@ -421,7 +421,7 @@ mod tests {
         // One late renewal in a tenth: the whole step has 50,000, which give 99.9905 %.
         assert!(!is_hopeless(of(4999, 1), 0.1, 99.99));
         assert!(is_hopeless(of(4499, 1), 0.1, 99.99));
-        // Too few renewals so far are no reason to end a step.
+        // Too few renewals so far do not end a step.
         assert!(!is_hopeless(of(10, 0), 0.5, 99.99) && !is_hopeless(of(0, 0), 0.5, 99.99));
     }
 
@@ -456,7 +456,7 @@ mod tests {
             assert_eq!(found.holds(90.0), choose(&[one], 90.0).is_some());
             found.holds(90.0)
         };
-        // A share of 90.1 %, of which 89 % can be claimed.
+        // The share is 90.1 %, but only 89 % can be claimed.
         assert!(!tried(of(901, 99, 0)));
         assert!(tried(of(950, 50, 0)) && !tried(of(950, 50, 1)));
         // All in time, and too few.

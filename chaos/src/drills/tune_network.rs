@@ -168,7 +168,7 @@ impl Collected {
 }
 
 impl NetworkTuned {
-    /// From the reports of gateways, each with the number of its host, in a cluster of so many hosts.
+    /// From the reports of gateways, each with the number of its host, in a cluster of `hosts` hosts.
     /// Only seconds with the period of the last report count, and each once: copies of a gateway's
     /// files overlap.
     pub fn of(reports: &[(u8, Vec<PulseReport>)], hosts: usize, wanted: Wanted) -> Self {
@@ -298,8 +298,9 @@ impl NetworkTuned {
             self.text()
         ));
         if let Some(svg) = self.chart() {
-            let caption = "How often the longest gap of a second in any direction is at least so long: points are \
-                           measured, the line is the fit, and the dashed one the level for the wanted rate.";
+            let caption = "How often the longest gap of a second, in any direction, reaches a length: points \
+                           are measured, the line is the fit, and the dashed line is the \
+                           level for the wanted rate.";
             doc.figure("gaps", svg, caption);
         }
         for of in &self.directions {
@@ -334,7 +335,7 @@ impl NetworkTuned {
         sorted.sort_by(f64::total_cmp);
         let n = sorted.len() as f64;
         let points = sorted.iter().enumerate().map(|(i, x)| ((n + 1.0) / (n - i as f64), *x));
-        let mut chart = Chart::new(Axis::log("once in so many seconds"), Axis::log("gap, us"))
+        let mut chart = Chart::new(Axis::log("return period, s"), Axis::log("gap, us"))
             .with(Series::dots("measured", points.collect()));
         let level = self.level?;
         let every = self.every_seconds(self.wanted);

@@ -56,7 +56,7 @@ fn may_filter() -> bool {
 /// What happens to the packets between a host and its peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Impact {
-    /// So many of a thousand are lost.
+    /// This many of a thousand are lost.
     Lost(u32),
     /// All are late by this.
     Late(Nanos),

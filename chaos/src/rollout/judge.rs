@@ -9,9 +9,9 @@ use serde::Serialize;
 /// A share relative to that of the baseline needs this many late renewals in it: with fewer, the
 /// share is hardly known.
 const LATE_MIN: u64 = 5;
-/// So many members that failed are named in one line.
+/// At most this many members that failed are named in one line.
 const NAMES_MAX: usize = 3;
-/// Of a share, a zero in this many samples would prove with 95 % confidence that it is at most one.
+/// Rule of three: no event in `n` samples bounds the rate by 2.996 / `n` with 95 % confidence.
 const ZERO_PROVES: f64 = 2.996;
 
 /// A limit, and both sides.
@@ -290,7 +290,7 @@ mod tests {
         Period { failovers, span: Nanos::from_secs(60), ..Period::default() }
     }
 
-    /// A minute with so many renewals.
+    /// A minute with these numbers of renewals.
     fn renewals(timely: u64, late: u64) -> Period {
         Period { timely, late, span: Nanos::from_secs(60), ..Period::default() }
     }

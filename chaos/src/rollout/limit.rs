@@ -41,9 +41,9 @@ pub struct Limit {
     pub bound: Bound,
 }
 
-/// Why a text is no limit.
+/// Why a text is not a limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no limit on {of}: use {wanted}")]
+#[error("{text:?} is not a limit on {of}: use {wanted}")]
 pub struct LimitError {
     text: String,
     of: String,
@@ -191,7 +191,7 @@ mod tests {
             (Subject::Failed, "1.5"),
         ] {
             let error = subject.limit(text).expect_err(text).to_string();
-            assert!(error.contains(&format!("{text:?} is no limit on {subject}: use a ")), "{error}");
+            assert!(error.contains(&format!("{text:?} is not a limit on {subject}: use a ")), "{error}");
         }
     }
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// So many members that failed are named; more than a rollout that is not a disaster has.
+/// At most this many members that failed are named: more than any rollout has that is not a disaster.
 const FAILED_MAX: usize = 64;
 
 /// A member that was removed as failed.
@@ -65,12 +65,12 @@ pub struct Period {
     pub who_failed: Vec<Failed>,
 }
 
-/// A distribution of which only some questions are asked.
+/// What the judgement needs to know of a distribution.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Samples {
-    /// How many there are.
+    /// The number of samples.
     pub(super) n: u64,
-    /// How many are above a bound.
+    /// The number of samples above a bound.
     pub(super) above: u64,
     /// The value at the percentile, if there are enough.
     pub(super) value: Option<Nanos>,

@@ -219,8 +219,8 @@ impl Report {
         doc.table(&["figure", "before", "since"], rows);
         doc.say(
             "A percentile is reported only with enough samples for 95 % confidence that one of them reached it. \
-             A failover lasts from the notice to the last process that became active. Members that leave on request \
-             are no failures.",
+             A failover lasts from the notice to the last process that became active. Members that leave on \
+             request do not count as failures.",
         );
         if self.failed().next().is_some() {
             doc.heading("Members that failed");

@@ -9,7 +9,7 @@ use obol_observe::{Health, Observer, Snapshot};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Histograms are large, and are read at every so many polls.
+/// Histograms are large, and are read only once in this many polls.
 const SPANS_EVERY: u64 = 5;
 
 /// Watches a cluster.
@@ -18,7 +18,7 @@ pub struct Watcher {
     track: Track,
     polls: u64,
     /// Members of other hosts at the first poll whose histograms were not read yet: what they have
-    /// counted before is no part of the rollout.
+    /// counted before does not belong to the rollout.
     unread: BTreeSet<Name>,
 }
 

@@ -71,7 +71,7 @@ fn each_fault_is_noticed_by_its_detector_and_by_no_other() {
     let took = |detector| of(detector).detection_us.p50.expect("five samples");
     let [notice, heartbeat, operation] =
         [Detector::Notice, Detector::Heartbeat, Detector::Operation].map(took);
-    // A kernel's word comes at once; a counter has to stand still for so long.
+    // A kernel's notice comes at once; a counter has to stand still for the time that confirms it.
     let still = profile.timing.heartbeat_period.saturating_mul(profile.timing.heartbeat_confirm.into());
     assert!(notice < 1_000.0 && heartbeat >= still.as_micros_f64() * 0.7, "{notice} {heartbeat}");
     assert!(operation > notice, "{operation}");

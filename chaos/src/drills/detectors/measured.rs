@@ -132,7 +132,8 @@ impl Measured {
         }
     }
 
-    /// Of pulses: by what the gateways of `hosts`, of so many in all, have counted. A fault lasts so long.
+    /// Judges the pulse detector by the counters of the gateways of `hosts`; `all` is the number of hosts,
+    /// `lasts` the fault's duration.
     pub fn by_pulses(
         profile: &Profile,
         journal: &Journal,

@@ -41,7 +41,7 @@ pub(super) fn distribution(journal: &Journal) -> Option<String> {
     let mut sorted: Vec<Nanos> = samples(&journal.trials, Metric::CueToActive).collect();
     sorted.sort_unstable();
     let n = sorted.len();
-    // Bounds alone are no chart.
+    // Without samples, only bounds could be drawn.
     sorted.first()?;
     let every = n.div_ceil(DOTS_MAX).max(1);
     let share = |at: usize| (at + 1) as f64 / n as f64 * 100.0;

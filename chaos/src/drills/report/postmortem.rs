@@ -92,7 +92,7 @@ fn summary(journal: &Journal, trials: &Trials<'_>, doc: &mut Document) {
         Verdict::Failed => "The cluster did not recover as required.",
         Verdict::Aborted => "A guard or an abort condition ended the drill.",
         Verdict::Interrupted => "It was ended early; the figures cover the repetitions until then.",
-        Verdict::Void => "So many repetitions were void that the others do not suffice.",
+        Verdict::Void => "Too many repetitions were void: the others do not suffice.",
     };
     doc.say(format!("{} {verdict}", capital(journal.verdict.name())));
     // The reasons belong into the summary.
@@ -116,7 +116,7 @@ fn summary(journal: &Journal, trials: &Trials<'_>, doc: &mut Document) {
     }
     let fact = |what: &str, value: String| vec![Cell::text(what), Cell::text(value)];
     let mut rows = vec![
-        fact("repetitions", format!("{}, of which {} void", journal.count, journal.void)),
+        fact("repetitions", format!("{}, {} of them void", journal.count, journal.void)),
         fact("begun", date(journal.began)),
         fact("cluster", format!("labelled {}, profile {}", journal.environment, journal.profile)),
         fact("machine", format!("{} cores, Linux {}", journal.host.cores, journal.host.kernel)),
