@@ -38,7 +38,7 @@ impl Pty {
             .args(["-q", "-e", "-f", "-c", &script, "/dev/null"])
             .env("TERM", "xterm-256color")
             .env("LC_ALL", "C.UTF-8")
-            // Not the configuration of whoever runs the tests.
+            // Not the configuration of the user who runs the tests.
             .env("XDG_CONFIG_HOME", &folder)
             .env_remove("OBOL_CONFIG")
             .env_remove("NO_COLOR")

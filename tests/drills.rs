@@ -82,7 +82,7 @@ fn each_drill_reports_one_object() {
 }
 
 /// The last replacement runs, but stops before it has done anything: with a supervisor that starts
-/// it, that is no less of a failure than one that does not.
+/// it, that counts as a failure just like one that does not start.
 #[test]
 fn a_drill_whose_replacement_never_joins_does_not_pass() {
     let root = Root::new();

@@ -338,7 +338,7 @@ fn gateways_are_exported_and_so_are_processes_of_other_hosts_if_wanted() {
     let gateway = root.status();
     let strangers = of(&found, "obol_gateway_strangers_total", "");
     assert_eq!(gateway.json["gateway"]["counters"]["strangers"].as_f64(), Some(strangers));
-    // One that is missed is exported where it was, and by whoever exports the whole cluster.
+    // One that is missed is exported where it was, and by exporters of the whole cluster.
     root.run(&["kill", "node-2"]).ends(0);
     let runs = format!("obol_runs{{cluster=\"default\",{there}}}");
     until("it is missed", || all.fresh().get(&runs) == Some(&0.0));

@@ -355,7 +355,7 @@ impl Program {
         match (&self.attached, &self.embedded) {
             (Some(attached), _) => attached,
             (None, Some(embedded)) => embedded,
-            (None, None) => panic!("it is no member yet"),
+            (None, None) => panic!("it is not a member yet"),
         }
     }
 

@@ -299,7 +299,7 @@ fn keys_are_made_and_made_again_by_one_authority_and_are_for_their_host_alone() 
         let said = Ran::of(&mut hosts.on(1, command)).ends(1).err;
         assert!(said.contains("does not allow") && said.contains("obol host keys"), "{said}");
     }
-    // Whoever looks learns of it, before a process that needs the keys is started.
+    // A user who looks learns of it, before a process that needs the keys is started.
     let fault = "certificate of host 2";
     let status = hosts.status(1);
     let gateway = &status.json["gateway"];
@@ -307,7 +307,7 @@ fn keys_are_made_and_made_again_by_one_authority_and_are_for_their_host_alone() 
     assert!(status.json["warnings"].to_string().contains(fault), "{status:?}");
     let check = Ran::of(&mut hosts.on(1, &["host", "check", &hosts.text("host-1/cluster.toml")])).ends(0);
     assert!(check.err.contains(fault), "{check:?}");
-    // No coordinator has decided: that is no empty success.
+    // No coordinator has decided: that is a failure, not an empty success.
     Ran::of(&mut hosts.on(1, &["watch", "--once"])).refused(&["knows a view yet"]);
     // The certificate of this host, with the key of another one, which everybody may read.
     fs::copy(one.join("host.pem"), keys.join("host.pem")).expect("copied");

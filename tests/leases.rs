@@ -13,7 +13,7 @@ use std::time::Duration;
 /// anybody misses a process.
 const PAUSE: Duration = Duration::from_millis(40);
 
-/// Whatever goes to or from the coordinators takes so long from now on.
+/// Delays whatever goes to or from the coordinators from now on.
 fn delay(site: &Site, delay: Duration) {
     let cluster: &Cluster = &site.cluster;
     let coordinators =

@@ -81,7 +81,7 @@ fn ctrl_c_and_sigterm_leave_no_process_and_no_file() {
         root.is_gone();
         let last = ended.lines.last().expect("a summary");
         assert_eq!(last["event"], "summary", "SIG{name}");
-        // The end is no fault of the cluster.
+        // The end of the cluster does not count as its fault.
         assert_ne!(last["health"], "unreachable", "SIG{name}");
     }
 }
@@ -115,7 +115,7 @@ fn a_killed_app_is_removed_and_comes_back_under_its_name_as_a_new_incarnation() 
         text.lines().skip_while(|line| !line.starts_with("  ! app-2 down")).nth(1).unwrap_or_default();
     assert!(below.starts_with("      since 20") && below.ends_with(" ago): `obol start app-2`"), "{text}");
     up.until_view("app-2 is removed", |view| view["members"] == 8);
-    root.until("it is no member", |s| s.incarnation("app-2") == 0);
+    root.until("it is not a member", |s| s.incarnation("app-2") == 0);
     let (_, who) = killed.trim_end_matches(")\n").rsplit_once(' ').expect("its incarnation");
     let out = root.run(&["events", "--last", "100000"]).ends(0).out;
     assert!(out.contains(&format!("app-2 ({who}), reported by ")), "{out}");

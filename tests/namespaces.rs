@@ -1,5 +1,5 @@
 //! Processes in other namespaces of the kernel than the cluster's: from there its pids and times
-//! mean something else, so whoever opens it from there is refused.
+//! mean something else, so processes that open it from there are refused.
 
 use crate::support::{Ran, Root, Status};
 use obol_fabric::checks::skipped;

@@ -24,7 +24,7 @@ fn a_rollout_passes_if_its_limits_hold_and_fails_by_its_limits_or_its_command() 
     let (root, _up) = Root::with_cluster(&[]);
     let obol = env!("CARGO_BIN_EXE_obol");
     let at = root.path().to_str().expect("text").to_owned();
-    // What leaves on request is no failure.
+    // A member that leaves on request does not count as failed.
     let restart =
         format!("{obol} stop app-2 --root {at} && {obol} start app-2 --root {at} && echo rolled out");
     let out = root.note("report");
@@ -160,7 +160,7 @@ fn a_rollout_after_which_members_are_missing_fails_whatever_its_limits() {
     let each = |verb: &str, names: [&str; 2]| {
         names.map(|name| format!("{obol} {verb} {name} --root {at}")).join(" && ")
     };
-    // Two nodes are stopped: their leaves are no failures, and two programs have no agent.
+    // Two nodes are stopped: their leaves do not count as failures, and two programs have no agent.
     let limits = ["--max-failed", "0", "--max-failover", "10s"];
     let ran = gate(&root, &limits, &["sh", "-c", &each("stop", ["node-1", "node-2"])]).ends(1);
     assert!(ran.out.contains("app-1, app-2, node-1, node-2 did not come back, or cannot act"), "{ran:?}");

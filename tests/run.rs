@@ -140,7 +140,7 @@ fn a_program_that_does_not_end_is_killed_with_all_it_started_before_another_take
     let run = Background::start(&root, wrapped(&root, &["--grace", "200ms"], &script));
     let both = || read(&pids).split_whitespace().map(|pid| pid.parse().expect("a pid")).collect::<Vec<i64>>();
     until("the program runs", || both().len() == 2);
-    // The other one has the role as soon as the guest is no member.
+    // The other one has the role as soon as the guest is not a member any more.
     let takes = format!(
         "case \" $OBOL_MEMBERS \" in *\" guest \"*) echo waits;; *) kill -0 $(cat {}) 2>/dev/null && echo two || echo one;; esac >>{}",
         pids.display(),

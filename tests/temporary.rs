@@ -31,7 +31,7 @@ impl Underway {
         i64::from(self.child.id())
     }
 
-    /// Whether it has a cluster whose name begins so, and at least so many processes.
+    /// Whether it has a cluster whose name begins with `cluster`, and at least `many` processes.
     fn has(&self, root: &Root, cluster: &str, many: usize) -> bool {
         let made = std::fs::read_dir(root.path()).into_iter().flatten().filter_map(Result::ok);
         let named = made
@@ -72,7 +72,7 @@ impl Drop for Underway {
     }
 }
 
-/// Ends a command by each signal while it has a cluster of this name with so many processes.
+/// Ends a command by each signal while it has a cluster of this name with `many` processes.
 fn ends_with_its_cluster(words: &[&str], cluster: &str, many: usize) {
     ends_with(words, |underway, root| underway.has(root, cluster, many));
 }

@@ -13,8 +13,8 @@ use std::path::Path;
 use std::process::Child;
 use std::time::Duration;
 
-/// The console reads all buckets of a histogram every eighth look, and looks once a second. So long
-/// the cluster runs, and so long it is looked at afterwards: a bucket that is counted twice is
+/// How long the cluster runs, and how long it is looked at afterwards. The console looks once a second,
+/// and reads all buckets of a histogram at every eighth look: a bucket that is counted twice is
 /// counted twice by then.
 const ROUNDS: Duration = Duration::from_secs(18);
 /// Samples of the time that an observer takes to have read all buckets once more: nine seconds, at

@@ -4,7 +4,7 @@ use obol_fabric::checks::skipped;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A file system of so many bytes at a place that it hides; unmounted at the end.
+/// A file system of limited size at a place that it hides; unmounted at the end.
 pub(crate) struct Small(PathBuf);
 
 impl Small {

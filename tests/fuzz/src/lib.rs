@@ -4,9 +4,9 @@
 //! A target is a closure that takes an input, decodes it, uses what came out, and returns an
 //! outcome: any number that distinguishes what happened, such as the kind of error. An input with an
 //! outcome that no input had before becomes a parent of further ones, so a campaign goes deeper
-//! where the program distinguishes more. Whoever fuzzes knows the structure: seeds are valid,
-//! numbers are replaced in place by those at which arithmetic goes wrong, and checksums are the
-//! target's to fix.
+//! where the program distinguishes more. The target knows the structure of its inputs: seeds are
+//! valid, numbers are replaced in place by those at which arithmetic goes wrong, and checksums are
+//! the target's to fix.
 //!
 //! | variable | meaning |
 //! |---|---|

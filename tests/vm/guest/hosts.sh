@@ -30,7 +30,8 @@ says() {
   { on "$1" status --json 2>&1 || true; } | grep "$2" >/dev/null
 }
 
-# gids_of COUNT: whether so many IPv4 addresses have a GID, which the kernel adds some time after the address.
+# gids_of COUNT: whether COUNT IPv4 addresses have a GID, which the kernel adds some time after the
+# address.
 gids_of() {
   [ "$(grep -h 0000:0000:0000:0000:0000:ffff: /sys/class/infiniband/rxe0/ports/1/gids/* 2>/dev/null | sort -u | wc -l)" -ge "$1" ]
 }
@@ -86,7 +87,7 @@ until_true "a healthy cluster as VM $VM_INDEX sees it" on "$VM_INDEX" status
 for name in coord-1 coord-2 coord-3 node-1 node-2 app-1 app-2; do
   until_true "$name in the status of VM $VM_INDEX" says "$VM_INDEX" "\"name\":\"$name\""
 done
-# To be read; a lease that runs out between the two looks is no fault.
+# To be read; a lease may run out between the two looks.
 on "$VM_INDEX" status || true
 step "the cluster is whole as VM $VM_INDEX sees it"
 
@@ -175,8 +176,8 @@ done
 tc qdisc del dev eth0 root
 step "view $(number 1 view) is known to both, although each has lost one packet in twenty"
 
-# Of this cluster's coordinators it can read one, which is no majority: it gives what is the newest view at some moment, and
-# has to follow from before the failure on.
+# It can read one of this cluster's coordinators, so no majority: it gives what is the newest view
+# at some moment, and has to follow from before the failure on.
 OBOL_ROOT=/dev/shm/host-1 ./obol watch >views.txt &
 watcher=$!
 before=$(number 1 view)

@@ -1,5 +1,5 @@
-# A recovery after a disaster, by the runbook of docs/deploy.md: three hosts of one cluster, of which two lose their
-# coordinators for good. Needs the program obol.
+# A recovery after a disaster, by the runbook of docs/deploy.md: a cluster of three hosts; two lose
+# their coordinators for good. Needs the program obol.
 # shellcheck shell=bash source-path=SCRIPTDIR/..
 set -euo pipefail
 # shellcheck source=lib.sh
