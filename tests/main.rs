@@ -35,6 +35,7 @@ mod namespaces;
 mod network;
 mod partition;
 mod planted;
+mod prose;
 mod pulses;
 mod redis;
 mod replayed;

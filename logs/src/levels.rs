@@ -106,7 +106,7 @@ pub const MODULES: [(&str, &str); 9] = [
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LevelError {
     /// There is no such level or module.
-    #[error("{text:?} is no {what}; there are: {known}{}", .near.map(|near| format!("; did you mean {near}?")).unwrap_or_default())]
+    #[error("{text:?} is not a {what}; there are: {known}{}", .near.map(|near| format!("; did you mean {near}?")).unwrap_or_default())]
     Unknown {
         /// Level or module.
         what: &'static str,

@@ -106,8 +106,8 @@ pub enum Refusal {
     },
     /// The wanted time is too long for the measurement.
     #[error(
-        "the wanted time is {factor:.0} times as long as the measurement, and more than {EXTRAPOLATION_MAX} is \
-         no measurement any more"
+        "the wanted time is {factor:.0} times as long as the measurement; at most {EXTRAPOLATION_MAX} times can be \
+         extrapolated"
     )]
     TooFar {
         /// How many times as long.
