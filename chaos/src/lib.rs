@@ -6,5 +6,6 @@ pub mod control;
 pub mod drillfile;
 pub mod drills;
 pub mod faults;
+pub mod floor;
 pub mod http;
 pub mod rollout;

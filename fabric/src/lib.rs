@@ -20,6 +20,8 @@ pub mod contract;
 #[cfg(not(loom))]
 pub mod deadbeat;
 #[cfg(not(loom))]
+pub mod detectors;
+#[cfg(not(loom))]
 mod drive;
 #[cfg(not(loom))]
 pub mod ebpf;

@@ -3,7 +3,7 @@
 
 use super::clockstep::ClockStep;
 use crate::faults::host_network::Filters;
-use obol_fabric::host::{Process, remove_if_present};
+use obol_fabric::host::{Cluster, Process, remove_if_present};
 use obol_node::FileLock;
 use serde::{Deserialize, Serialize};
 use std::os::unix::fs::MetadataExt as _;
@@ -126,9 +126,21 @@ impl Record {
 }
 
 /// What drills have left in force on this host: parts of records whose fault agents have ended.
-pub fn left(dir: &Path) -> io::Result<Vec<String>> {
+fn left(dir: &Path) -> io::Result<Vec<String>> {
     let records = records(dir)?.into_iter().filter(Record::is_left);
     Ok(records.flat_map(|record| record.parts()).collect())
+}
+
+/// What drills have left in force on this host, and how that is undone.
+pub fn left_by_drills(cluster: &Cluster) -> Option<String> {
+    let undo = format!("`obol drill recover --cluster {}` undoes it", cluster.name());
+    match left(cluster.dir()) {
+        Ok(left) if left.is_empty() => None,
+        Ok(left) => {
+            Some(format!("a drill was killed and has left faults on this host: {}; {undo}", left.join(", ")))
+        }
+        Err(error) => Some(format!("what a drill has left on this host cannot be read: {error}; {undo}")),
+    }
 }
 
 /// The records in a cluster's directory.

@@ -3,11 +3,10 @@
 
 use clap::Subcommand;
 use obol_fabric::Name;
-use obol_fabric::deadbeat::Deadbeat;
-use obol_fabric::ebpf::{self, EbpfError, Programs};
+use obol_fabric::detectors::Detectors;
+use obol_fabric::ebpf::{self, EbpfError};
 use obol_fabric::notice::Detection;
 use obol_term::output::{self, Failure};
-use serde::{Serialize, Serializer};
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
@@ -47,40 +46,6 @@ pub(crate) fn run(_: &Path, _: Name, command: &DetectorCommand) -> Result<ExitCo
         DetectorCommand::Show { json } => show(*json),
         DetectorCommand::Load { group } => load(group.as_deref()),
         DetectorCommand::Unload => unload(),
-    }
-}
-
-/// Which death detectors this host has.
-#[derive(Serialize)]
-pub(super) struct Detectors {
-    /// What would report a death first to a process of this user.
-    #[serde(rename = "deadbeat", serialize_with = "name")]
-    pub(super) first: Detection,
-    /// Whether that wakes a process that sleeps, as soon as the signal is sent.
-    pub(super) wakes: bool,
-    /// Why it is not the module, if it is not.
-    pub(super) module: Option<String>,
-    /// Why not eBPF programs, if not.
-    pub(super) ebpf: Option<String>,
-}
-
-fn name<S: Serializer>(of: &Detection, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(of.name())
-}
-
-impl Detectors {
-    /// Tries each.
-    pub(super) fn look() -> Self {
-        let module = Deadbeat::open().err().map(|error| error.to_string());
-        let programs = Programs::open();
-        let wakes = module.is_none() || programs.as_ref().is_ok_and(|programs| programs.wakes().is_some());
-        let ebpf = programs.err().map(|error| error.to_string());
-        let first = match (&module, &ebpf) {
-            (None, _) => Detection::Module,
-            (_, None) => Detection::Ebpf,
-            _ => Detection::FutexPidfd,
-        };
-        Self { first, wakes, module, ebpf }
     }
 }
 

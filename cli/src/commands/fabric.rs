@@ -2,12 +2,9 @@
 
 use clap::Subcommand;
 use obol_fabric::Name;
-use obol_fabric::verbs::VerbsError;
-use obol_fabric::verbs::arena::{HostMemory, host_memory};
-use obol_fabric::verbs::cm::EventChannel;
 use obol_fabric::verbs::context::{Atomics, LinkLayer};
-use obol_fabric::verbs::device::{Choice, Device, DeviceSelector, GidKind, Port, choose, survey};
-use obol_fabric::verbs::interfaces::interfaces;
+use obol_fabric::verbs::device::{Device, GidKind, Port};
+use obol_fabric::verbs::found::Found;
 use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::net::IpAddr;
@@ -39,53 +36,17 @@ pub(crate) fn run(_: &Path, _: Name, command: &FabricCommand) -> Result<ExitCode
     let FabricCommand::List { address, json } = command;
     // The exit code says what is missing, also if nobody reads the list.
     output::go_on_unread();
-    let found = Found::look(*address);
+    let found = Listing(Found::look(*address));
     output::json_or(*json, &found.report(), |_| found.lines().into_iter().try_for_each(output::line))?;
     Ok(found.code())
 }
 
-/// What this host has of RDMA.
-pub(super) struct Found {
-    pub(super) devices: Vec<Device>,
-    pub(super) chosen: Option<Choice>,
-    pub(super) memory: HostMemory,
-    /// What is missing, each with how to get it.
-    pub(super) missing: Vec<String>,
-}
+/// What was found, for the terminal and for scripts.
+struct Listing(Found);
 
-impl Found {
-    pub(super) fn look(address: Option<IpAddr>) -> Self {
-        let mut missing = Vec::new();
-        let devices = survey().unwrap_or_else(|error| {
-            missing.push(error.to_string());
-            Vec::new()
-        });
-        let selector = DeviceSelector { address, ..DeviceSelector::default() };
-        let chosen = if devices.is_empty() {
-            None
-        } else {
-            interfaces()
-                .and_then(|interfaces| choose(&devices, &interfaces, &selector))
-                .map_err(|error| missing.push(error.to_string()))
-                .ok()
-        };
-        match EventChannel::new() {
-            // Without a device the kernel has no use for it, either.
-            Err(VerbsError::Failed { .. }) if devices.is_empty() => {}
-            Err(error) => missing.push(error.to_string()),
-            Ok(_) => {}
-        }
-        if let Some(chosen) = chosen.as_ref().filter(|chosen| chosen.facts.groups == 0) {
-            missing.push(format!(
-                "{} knows no multicast: deaths are then found by heartbeats alone; choose another device",
-                chosen.device
-            ));
-        }
-        Self { devices, chosen, memory: host_memory(), missing }
-    }
-
+impl Listing {
     fn code(&self) -> ExitCode {
-        match (self.missing.is_empty(), self.devices.is_empty()) {
+        match (self.0.missing.is_empty(), self.0.devices.is_empty()) {
             (true, _) => ExitCode::SUCCESS,
             (false, false) => ExitCode::FAILURE,
             (false, true) => ExitCode::from(2),
@@ -93,14 +54,15 @@ impl Found {
     }
 
     fn is_chosen(&self, device: &Device, port: &Port, gid_index: u8) -> bool {
-        self.chosen
+        self.0
+            .chosen
             .as_ref()
             .is_some_and(|c| c.device == device.name && c.port == port.number && c.gid.index == gid_index)
     }
 
     fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
-        for device in &self.devices {
+        for device in &self.0.devices {
             match &device.opened {
                 Err(error) => lines.push(format!("{}  cannot be opened: {error}", device.name)),
                 Ok((facts, ports)) => {
@@ -124,15 +86,16 @@ impl Found {
                 }
             }
         }
-        let (free, all) = self.memory.huge_pages;
+        let (free, all) = self.0.memory.huge_pages;
         lines.push(format!(
             "huge pages: {free} of {all} free; transparent ones: {}; may lock: {}",
-            if self.memory.transparent { "yes" } else { "no" },
-            self.memory
+            if self.0.memory.transparent { "yes" } else { "no" },
+            self.0
+                .memory
                 .lockable
                 .map_or_else(|| "no limit".to_owned(), |bytes| format!("{} KiB", bytes >> 10))
         ));
-        lines.push(match &self.chosen {
+        lines.push(match &self.0.chosen {
             Some(chosen) => format!(
                 "would be used: {} port {} GID {}{}",
                 chosen.device,
@@ -142,7 +105,7 @@ impl Found {
             ),
             None => "would be used: none".to_owned(),
         });
-        lines.extend(self.missing.iter().map(|what| format!("missing: {what}")));
+        lines.extend(self.0.missing.iter().map(|what| format!("missing: {what}")));
         lines
     }
 
@@ -166,6 +129,7 @@ impl Found {
     fn report(&self) -> Report<'_> {
         Report {
             devices: self
+                .0
                 .devices
                 .iter()
                 .map(|device| {
@@ -182,7 +146,7 @@ impl Found {
                     }
                 })
                 .collect(),
-            chosen: self.chosen.as_ref().map(|chosen| ChoiceReport {
+            chosen: self.0.chosen.as_ref().map(|chosen| ChoiceReport {
                 device: &chosen.device,
                 port: chosen.port,
                 gid_index: chosen.gid.index,
@@ -190,12 +154,12 @@ impl Found {
                 address: chosen.address,
             }),
             memory: MemoryReport {
-                huge_pages_free: self.memory.huge_pages.0,
-                huge_pages: self.memory.huge_pages.1,
-                transparent_huge_pages: self.memory.transparent,
-                lockable_bytes: self.memory.lockable,
+                huge_pages_free: self.0.memory.huge_pages.0,
+                huge_pages: self.0.memory.huge_pages.1,
+                transparent_huge_pages: self.0.memory.transparent,
+                lockable_bytes: self.0.memory.lockable,
             },
-            missing: &self.missing,
+            missing: &self.0.missing,
         }
     }
 }

@@ -9,7 +9,6 @@ mod config;
 mod console;
 pub(crate) mod coordinator;
 mod detector;
-mod doctor;
 mod down;
 pub(crate) mod drill;
 mod drill_load;
@@ -140,7 +139,7 @@ commands! {
     #[command(subcommand)]
     Hooks(hooks::HooksCommand) => hooks::run,
     Shadow(shadow::Shadow) => shadow::run,
-    Doctor(doctor::Doctor) => doctor::run,
+    Doctor(obol_doctor::Doctor) => obol_doctor::run,
     Tune(tune::Tune) => tune::run,
     #[command(subcommand)]
     Profile(profile::ProfileCommand) => profile::run,

@@ -4,8 +4,8 @@ use crate::pulses;
 use crate::replacement::ReplacementJson;
 use crate::table;
 use clap::Args;
-use obol_chaos::drills::{halt, undo_record};
-use obol_fabric::host::Cluster;
+use obol_chaos::drills::halt;
+use obol_chaos::drills::undo_record::left_by_drills;
 use obol_fabric::ip::{PulsePath, PulsePeer, PulseReport};
 use obol_fabric::notice::Detection;
 use obol_fabric::version::Version;
@@ -536,18 +536,6 @@ fn warnings(observer: &Observer, snapshot: &Snapshot) -> Vec<String> {
         .chain(left)
         .chain(lost_lines(observer))
         .collect()
-}
-
-/// What drills have left in force on this host, and how that is undone.
-pub(super) fn left_by_drills(cluster: &Cluster) -> Option<String> {
-    let undo = format!("`obol drill recover --cluster {}` undoes it", cluster.name());
-    match undo_record::left(cluster.dir()) {
-        Ok(left) if left.is_empty() => None,
-        Ok(left) => {
-            Some(format!("a drill was killed and has left faults on this host: {}; {undo}", left.join(", ")))
-        }
-        Err(error) => Some(format!("what a drill has left on this host cannot be read: {error}; {undo}")),
-    }
 }
 
 /// During an upgrade: what is left to do.

@@ -17,6 +17,7 @@ pub mod device;
 mod endpoint;
 mod error;
 pub mod exposed;
+pub mod found;
 mod handshake;
 pub mod interfaces;
 mod introduction;

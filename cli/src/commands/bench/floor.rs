@@ -1,15 +1,12 @@
-//! Runs the floor of a failover ([`obol_fabric::host::floor`]) in a process of its own, which has
-//! one thread and can fork.
+//! The process that measures the floor of a failover.
 
 use clap::Args;
+use obol_chaos::floor::Measured;
+use obol_fabric::Name;
 use obol_fabric::host::sched::Slice;
-use obol_fabric::host::{floor, sched};
-use obol_fabric::{Name, Nanos};
-use obol_observe::stats::Distribution;
 use obol_term::output::{self, Failure};
-use serde::{Deserialize, Serialize};
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 
 /// The bare processes that a failover is compared with (started by `bench`)
 #[derive(Debug, Args)]
@@ -22,58 +19,9 @@ pub(crate) struct Floor {
     short_slices: bool,
 }
 
-/// What the floor measured, in nanoseconds.
-#[derive(Debug, Deserialize, Serialize)]
-struct Measured {
-    /// From the kill until the deciding coordinator saw it.
-    detected_ns: Vec<u64>,
-    /// From the kill until the last app knew.
-    last_ns: Vec<u64>,
-    /// Whether the measuring process ran at real-time priority.
-    real_time: bool,
-}
-
 /// The process that measures.
 pub(crate) fn measure(_: &Path, _: Name, args: &Floor) -> Result<ExitCode, Failure> {
-    sched::die_with_parent().map_err(Failure::failed)?;
     let slice = if args.short_slices { Slice::Short } else { Slice::Default };
-    let (times, real_time) = floor::failovers(args.count, slice).map_err(Failure::failed)?;
-    let (detected_ns, last_ns) = times.iter().map(|time| (time.detected.0, time.last.0)).unzip();
-    output::json(&Measured { detected_ns, last_ns, real_time })?;
+    output::json(&Measured::measure(args.count, slice)?)?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// The floors of several turns.
-#[derive(Default)]
-pub(crate) struct Floors {
-    /// From the kill until the deciding coordinator saw it.
-    pub(crate) detected: Distribution,
-    /// From the kill until the last app knew.
-    pub(crate) last: Distribution,
-    /// A measuring process had no right to real-time priority, so the figures are above the floor.
-    pub(crate) ordinary: bool,
-}
-
-impl Floors {
-    /// Runs the floor `count` times, and adds what it measured.
-    pub(crate) fn run(&mut self, root: &Path, count: u32, slice: Slice) -> Result<(), Failure> {
-        let program = std::env::current_exe().map_err(Failure::failed)?;
-        let ended = sched::pass_parent_id(&mut Command::new(program))
-            .arg("--root")
-            .arg(root)
-            .args(["floor", "--count", &count.to_string()])
-            .args((slice == Slice::Short).then_some("--short-slices"))
-            .stdin(Stdio::null())
-            .stderr(Stdio::inherit())
-            .output()
-            .map_err(Failure::failed)?;
-        if !ended.status.success() {
-            return Err(Failure::Failed(format!("the floor of the benchmark: {}", ended.status)));
-        }
-        let measured: Measured = serde_json::from_slice(&ended.stdout).map_err(Failure::failed)?;
-        measured.detected_ns.into_iter().for_each(|time| self.detected.add(Nanos(time)));
-        measured.last_ns.into_iter().for_each(|time| self.last.add(Nanos(time)));
-        self.ordinary |= !measured.real_time;
-        Ok(())
-    }
 }

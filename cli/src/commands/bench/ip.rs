@@ -2,7 +2,8 @@
 //! answers on another, as on two hosts: a wake-up within a core takes a third of the time.
 
 use super::micro::{ACCEPTORS, Acceptors, Over, PROPOSER, nine};
-use super::{Figure, Floors, ip_failover};
+use super::{Figure, ip_failover};
+use obol_chaos::floor::Floors;
 use obol_fabric::host::sched::Slice;
 use obol_fabric::host::sched::pin_to_core;
 use obol_fabric::ip::floor::Echoes;

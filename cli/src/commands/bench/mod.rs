@@ -32,7 +32,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
 
-pub(crate) use floor::{Floor, Floors, measure as measure_floor};
+pub(crate) use floor::{Floor, measure as measure_floor};
 pub(crate) use ip_failover::run as failovers_over_ip;
 
 /// Measure obol beside this host's floor, the fastest known program without obol, in one run

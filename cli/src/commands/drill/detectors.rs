@@ -2,7 +2,6 @@
 
 use super::accountable;
 use super::files::{How as HowToRun, go, keep_in, simulate};
-use crate::commands::detector::Detectors as Deaths;
 use crate::logging::LogOptions;
 use clap::{Args, ValueEnum};
 use obol_chaos::drillfile::Drill;
@@ -10,6 +9,7 @@ use obol_chaos::drills::detectors::{
     Detector, Fault, HEADS, Measured, Plan, Report, Silences, lasts, silenced,
 };
 use obol_chaos::drills::{Accountable, Fleet, Host, Journal, Verdict};
+use obol_fabric::detectors::Detectors as Deaths;
 use obol_fabric::host::{Cluster, clock};
 use obol_fabric::{Name, Nanos};
 use obol_fide::detectors::{

@@ -2,12 +2,12 @@
 //! starts for itself.
 
 use super::files::{DrillRun, How, go, keep_in};
-use crate::commands::bench;
 use crate::running::{Running, START_TIMEOUT, Shape};
 use crate::signals;
 use obol_chaos::drillfile::{Drill, Metric};
 use obol_chaos::drills::table2::{self, Cell, Found, Table, Wanted};
 use obol_chaos::drills::{Host, Verdict};
+use obol_chaos::floor::Floors;
 use obol_fabric::host::sched::Slice;
 use obol_observe::plot::{all_written, write_file};
 use obol_profiles::Profile;
@@ -42,7 +42,7 @@ pub(crate) fn run(root: &Path, options: &DrillRun) -> Result<ExitCode, Failure> 
     }
     // A drill handles these signals, too, but not between two drills.
     let stop = signals::ending()?;
-    let mut floors = bench::Floors::default();
+    let mut floors = Floors::default();
     let mut cells: Vec<Cell> = wanted.iter().map(|wanted| Cell::new(&wanted.scenario)).collect();
     let settings = [(false, true), (false, false), (true, true), (true, false)];
     for (caches, fencing) in settings.into_iter().filter(|(_, fencing)| *fencing || options.no_fence) {

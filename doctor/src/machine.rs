@@ -1,6 +1,6 @@
 //! The kernel, cores and what else runs on them, rights and limits of this user.
 
-use super::{Finding, line_of};
+use crate::{Finding, line_of};
 use obol_fabric::Nanos;
 use obol_fabric::host::sched;
 use obol_profiles::Profile;
@@ -22,7 +22,7 @@ const SYS_NICE: u32 = 23;
 /// Of the profiles with real-time scheduling.
 const PRIORITY: u32 = 50;
 
-pub(super) fn check(profile: &Profile) -> Vec<Finding> {
+pub(crate) fn check(profile: &Profile) -> Vec<Finding> {
     let mut all = vec![kernel(), cores()];
     all.extend(quota());
     all.extend(governor());

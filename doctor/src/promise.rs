@@ -1,8 +1,8 @@
 //! What this host and the cluster on it can promise, from distributions that were measured: each
 //! with its samples and its confidence, and none without enough of them.
 
-use super::Subject;
-use super::pauses::Pauses;
+use crate::Subject;
+use crate::pauses::Pauses;
 use obol_chaos::drills::tune::{Counted, Measured};
 use obol_observe::failovers::{self, Departures};
 use obol_observe::stats::{Distribution, Summary, shown};
@@ -38,12 +38,12 @@ struct OfCluster {
 
 /// Both.
 #[derive(Serialize)]
-pub(super) struct Promises {
+pub(crate) struct Promises {
     host: Option<OfHost>,
     cluster: Option<OfCluster>,
 }
 
-pub(super) fn of(subject: &Subject<'_>, pauses: &[Pauses]) -> Promises {
+pub(crate) fn of(subject: &Subject<'_>, pauses: &[Pauses]) -> Promises {
     let host = pauses.iter().find(|pauses| pauses.wanted).and_then(|pauses| {
         let sustained = pauses.sustained.as_ref()?;
         Some(OfHost {
@@ -89,7 +89,7 @@ fn of_cluster(subject: &Subject<'_>) -> Option<OfCluster> {
 }
 
 impl Promises {
-    pub(super) fn lines(&self) -> Vec<String> {
+    pub(crate) fn lines(&self) -> Vec<String> {
         let mut lines =
             vec!["what this host could promise, which is not how the cluster is set up:".to_owned()];
         lines.push(match &self.host {

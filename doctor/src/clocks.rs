@@ -1,6 +1,6 @@
 //! Clocks: what counts time, what a look at it costs, and whether it stands still.
 
-use super::{Finding, line_of};
+use crate::{Finding, line_of};
 use obol_fabric::Nanos;
 use obol_fabric::host::clock;
 use rustix::time::{ClockId, clock_gettime};
@@ -17,7 +17,7 @@ const BATCHES: u32 = 50;
 /// Less than this is the time between two reads of two clocks.
 const SUSPENDED_MIN: Nanos = Nanos::from_millis(1);
 
-pub(super) fn check() -> Vec<Finding> {
+pub(crate) fn check() -> Vec<Finding> {
     let mut all = vec![source()];
     all.extend(counter());
     all.push(suspended());

@@ -2,7 +2,7 @@
 //! each core, as obol's processes are scheduled. The lease that these pauses allow is that of `obol
 //! tune`, by the same rules; `tune` measures renewals themselves, also under load.
 
-use super::{Finding, Severity};
+use crate::{Finding, Severity};
 use obol_chaos::drills::tune::{self, Counted, Measured, PAUSES};
 use obol_fabric::Nanos;
 use obol_fabric::host::clock;
@@ -35,34 +35,34 @@ struct Bar {
 
 /// What the measured pauses sustain.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Sustained {
+pub(crate) struct Sustained {
     /// In percent.
-    pub(super) share_percent: f64,
+    pub(crate) share_percent: f64,
     /// With which confidence, in percent.
-    pub(super) confidence_percent: f64,
-    pub(super) lease_us: f64,
-    pub(super) suspected_after_us: f64,
+    pub(crate) confidence_percent: f64,
+    pub(crate) lease_us: f64,
+    pub(crate) suspected_after_us: f64,
 }
 
 /// The pauses under one kind of scheduling.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Pauses {
-    pub(super) scheduling: String,
+pub(crate) struct Pauses {
+    pub(crate) scheduling: String,
     /// Whether the profile asks for it.
-    pub(super) wanted: bool,
+    pub(crate) wanted: bool,
     cores: usize,
-    pub(super) pauses_us: Summary,
+    pub(crate) pauses_us: Summary,
     histogram: Vec<Bar>,
     /// None if no lease of `obol tune`'s sweep is sustained.
-    pub(super) sustained: Option<Sustained>,
+    pub(crate) sustained: Option<Sustained>,
     /// Pauses that a lease of the profile does not outlast.
-    pub(super) longer_than_profile: u64,
+    pub(crate) longer_than_profile: u64,
     #[serde(skip)]
     outlasts: Nanos,
 }
 
 /// Measures ordinary scheduling, and real-time scheduling where it is allowed.
-pub(super) fn measure(profile: &Profile, time: Duration) -> Result<Vec<Pauses>, Failure> {
+pub(crate) fn measure(profile: &Profile, time: Duration) -> Result<Vec<Pauses>, Failure> {
     let wanted = profile.scheduling.priority();
     let mut all = vec![of(profile, time, None, wanted.is_none())?];
     let priority = wanted.unwrap_or(PRIORITY);
@@ -172,7 +172,7 @@ fn sustained(all: &Distribution, profile: &Profile) -> Option<Sustained> {
 
 impl Pauses {
     /// The histogram, and what the pauses sustain.
-    pub(super) fn lines(&self) -> Vec<String> {
+    pub(crate) fn lines(&self) -> Vec<String> {
         let Summary { n, p50, p99, max, .. } = self.pauses_us;
         let known = |value: Option<f64>| value.map_or_else(|| "--".to_owned(), shown);
         let mut lines = vec![format!(
@@ -223,7 +223,7 @@ impl Pauses {
     }
 }
 
-pub(super) fn check(all: &[Pauses], profile: &Profile) -> Vec<Finding> {
+pub(crate) fn check(all: &[Pauses], profile: &Profile) -> Vec<Finding> {
     // What the profile does not ask for has no finding: it is only compared.
     all.iter().filter(|pauses| pauses.wanted).map(|pauses| pauses.finding(profile)).collect()
 }

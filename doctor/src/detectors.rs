@@ -1,8 +1,8 @@
 //! How soon a death is known, and by what. How soon at best is measured on bare processes.
 
-use super::{Finding, Severity};
-use crate::commands::bench::Floors;
-use crate::commands::detector::Detectors;
+use crate::{Finding, Severity};
+use obol_chaos::floor::Floors;
+use obol_fabric::detectors::Detectors;
 use obol_fabric::host::sched::Slice;
 use obol_fabric::notice::Detection;
 use obol_observe::stats::shown;
@@ -12,7 +12,7 @@ use std::path::Path;
 /// Deaths of bare processes that are measured.
 const DEATHS: u32 = 30;
 
-pub(super) fn check(root: &Path) -> Result<Vec<Finding>, Failure> {
+pub(crate) fn check(root: &Path) -> Result<Vec<Finding>, Failure> {
     let mut floors = Floors::default();
     floors.run(root, DEATHS, Slice::Default)?;
     let detected = floors.detected.summary();

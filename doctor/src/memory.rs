@@ -1,6 +1,6 @@
 //! The memory in which processes meet: its file system, its room and its rights.
 
-use super::{Finding, Subject};
+use crate::{Finding, Subject};
 use obol_fabric::Layout;
 use obol_fabric::host::Cluster;
 use rustix::fs::{statfs, statvfs};
@@ -12,7 +12,7 @@ const TMPFS: i64 = 0x0102_1994;
 /// and some agents.
 const REGIONS: u64 = 16;
 
-pub(super) fn check(subject: &Subject<'_>) -> Vec<Finding> {
+pub(crate) fn check(subject: &Subject<'_>) -> Vec<Finding> {
     let mut all = vec![rights(subject.root)];
     // The root may not exist yet: then what it would be made in.
     let there = subject.root.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));

@@ -1,10 +1,10 @@
 //! RDMA devices, multicast, and, of a file of hosts, the certificate of this host and the gateways
 //! of the others.
 
-use super::{Finding, Subject, line_of};
-use crate::commands::fabric::Found;
+use crate::{Finding, Subject, line_of};
 use obol_fabric::Nanos;
 use obol_fabric::identity::{Duty, KEY_FILE, greet, is_open_to_all};
+use obol_fabric::verbs::found::Found;
 use obol_fabric::verbs::interfaces::interfaces;
 use obol_node::hosts::Host;
 use obol_node::keys::needed;
@@ -28,7 +28,7 @@ const CONNECTS: u32 = 5;
 /// Ethernet's usual size of a packet.
 const MTU: u64 = 1500;
 
-pub(super) fn check(subject: &Subject<'_>) -> Vec<Finding> {
+pub(crate) fn check(subject: &Subject<'_>) -> Vec<Finding> {
     let own = own_network(subject);
     let over_rdma = own.as_ref().is_some_and(|network| network.fabric == Fabric::Rdma);
     let mut all = vec![rdma(own.as_ref().map(|network| network.address), over_rdma)];

@@ -10,7 +10,7 @@ mod pauses;
 mod promise;
 
 use clap::Args;
-use obol_chaos::drills::Host;
+use obol_chaos::drills::{Host, undo_record};
 use obol_fabric::host::HostError;
 use obol_fabric::{Name, Nanos};
 use obol_node::{Hosts, Site, SiteError};
@@ -35,7 +35,7 @@ use std::time::Duration;
         \nExit codes: 0 nothing costs more than it has to, 1 there are warnings, 2 refused, 3 obol cannot run here as wanted.\n\
         \nTry: obol doctor\n     obol doctor --hosts /etc/obol/cluster.toml --profile lan\n     obol doctor --json | jq '.findings[] | select(.severity != \"good\")'"
 )]
-pub(crate) struct Doctor {
+pub struct Doctor {
     /// The file of hosts: checks this host's certificate and whether the others can be reached
     #[arg(long, value_name = "FILE")]
     hosts: Option<PathBuf>,
@@ -205,12 +205,13 @@ fn unreadable(cluster: Name, error: &SiteError) -> Option<Finding> {
 
 /// What drills have left in force on this host.
 fn left_by_drills(site: &Site) -> Option<Finding> {
-    let left = super::status::left_by_drills(&site.cluster)?;
+    let left = undo_record::left_by_drills(&site.cluster)?;
     let cost = "processes of this host are hindered, and the cluster takes them for dead";
     Some(Finding::warning("drills", left, (cost, "run that command, and see `obol status`")))
 }
 
-pub(crate) fn run(root: &Path, cluster: Name, args: &Doctor) -> Result<ExitCode, Failure> {
+/// Runs `obol doctor`.
+pub fn run(root: &Path, cluster: Name, args: &Doctor) -> Result<ExitCode, Failure> {
     let hosts = match &args.hosts {
         Some(file) => Some((Hosts::load(file).map_err(Failure::refused)?, file.as_path())),
         None => None,
