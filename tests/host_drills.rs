@@ -20,7 +20,7 @@ fn stamps(journal: &Value) -> Vec<(u64, u64)> {
     injected
         .map(|stamp| {
             let number = |key: &str| stamp[key].as_u64().expect("a number");
-            (number("host"), number("clock_error"))
+            (number("host"), number("clock_error_ns"))
         })
         .collect()
 }
