@@ -4,7 +4,7 @@
 use crate::commands::status::certificate_warning;
 use clap::Subcommand;
 use obol_fabric::Name;
-use obol_fabric::host::{Cluster, HostError};
+use obol_fabric::host::{Cluster, HostError, is_here};
 use obol_fabric::identity::{AUTHORITIES_FILE, CERTIFICATE_FILE, KEY_FILE, is_open_to_all};
 use obol_node::endpoint::EndpointError;
 use obol_node::hosts::Host;
@@ -15,7 +15,7 @@ use obol_node::{Deployment, Hosts, HostsError, Site, SiteError};
 use obol_observe::{certificate_days, examine_keys, least_duty};
 use obol_term::output::{self, Failure};
 use serde::Serialize;
-use std::net::{IpAddr, UdpSocket};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -153,11 +153,6 @@ fn make_keys(file: &Path, out: &Path, days: u16) -> Result<(), Failure> {
         output::line(format_args!("{}  for host {number}, valid for {days} days", directory.display()))?;
     }
     Ok(())
-}
-
-/// Whether this host has an address: then it can be bound.
-pub(super) fn is_here(address: IpAddr) -> bool {
-    UdpSocket::bind((address, 0)).is_ok()
 }
 
 /// The place in the file of this host.

@@ -4,6 +4,7 @@
 //! region. Everything that another process may have written is checked before use. All backends for
 //! real processes build on this module, which does not depend on how operations reach other hosts.
 
+mod address;
 mod attach;
 pub mod clock;
 pub(crate) mod cluster;
@@ -41,6 +42,7 @@ mod trust;
 pub(crate) mod wake;
 pub(crate) mod watch;
 
+pub use address::is_here;
 pub use attach::{Attachment, Beat, Presence};
 pub use cluster::{Cluster, MADE_MODE, RegionInfo, default_root, is_made};
 pub use error::HostError;

@@ -1,8 +1,8 @@
 //! Redis with Sentinel: Sentinel's events, and the master's process.
 
-use super::resp::{Connection, Reply};
-use super::{Evidence, Primary, Sign, Watched, failed, host_port, report, spawn, wait_for_end};
-use crate::commands::host::is_here;
+use crate::resp::{Connection, Reply};
+use crate::{Evidence, Primary, Sign, Watched, failed, host_port, report, spawn, wait_for_end};
+use obol_fabric::host::is_here;
 use obol_fabric::host::{Held, Process};
 use obol_term::output::Failure;
 use std::sync::mpsc::Sender;
@@ -18,14 +18,14 @@ const DONE: &str = "+switch-master";
 
 /// Where a Sentinel is, and whose master is meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Sentinel {
+pub(crate) struct Sentinel {
     host: String,
     port: u16,
     master: String,
 }
 
 /// Reads what follows `redis://`.
-pub(super) fn parse(rest: &str) -> Option<Sentinel> {
+pub(crate) fn parse(rest: &str) -> Option<Sentinel> {
     let (at, master) = rest.split_once('/').unwrap_or((rest, MASTER));
     let (host, port) = host_port(at, PORT)?;
     let is_name = !master.is_empty() && master.chars().all(|c| c.is_ascii_graphic() && c != '@');

@@ -1,6 +1,6 @@
 //! The process of this host that listens at an address, by the kernel's tables of sockets.
 
-use crate::commands::host::is_here;
+use obol_fabric::host::is_here;
 use obol_fabric::host::{Held, Process};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,7 +11,7 @@ const TABLES: [&str; 2] = ["/proc/net/tcp", "/proc/net/tcp6"];
 
 /// The process that listens there, if it is one of this host whose program has `name` in its name, and
 /// may be looked at.
-pub(super) fn held(at: SocketAddr, name: &str) -> Option<(u32, Held)> {
+pub(crate) fn held(at: SocketAddr, name: &str) -> Option<(u32, Held)> {
     if !is_here(at.ip()) {
         return None;
     }

@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Reply {
+pub(crate) enum Reply {
     Text(String),
     Number(i64),
     Items(Vec<Self>),
@@ -24,12 +24,12 @@ pub(super) enum Reply {
 }
 
 impl Reply {
-    pub(super) fn text(&self) -> Option<&str> {
+    pub(crate) fn text(&self) -> Option<&str> {
         if let Self::Text(text) = self { Some(text) } else { None }
     }
 
     /// The texts of an array.
-    pub(super) fn texts(&self) -> Vec<&str> {
+    pub(crate) fn texts(&self) -> Vec<&str> {
         match self {
             Self::Items(items) => items.iter().filter_map(Self::text).collect(),
             _ => Vec::new(),
@@ -52,7 +52,7 @@ fn line(from: &mut impl BufRead) -> io::Result<String> {
 }
 
 /// Reads one answer.
-pub(super) fn read(from: &mut impl BufRead) -> io::Result<Reply> {
+pub(crate) fn read(from: &mut impl BufRead) -> io::Result<Reply> {
     read_within(from, DEPTH_MAX)
 }
 
@@ -91,13 +91,13 @@ fn read_within(from: &mut impl BufRead, depth: usize) -> io::Result<Reply> {
 }
 
 /// A connection to a server.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     stream: BufReader<TcpStream>,
 }
 
 impl Connection {
     /// Connects, and authenticates if a password is given.
-    pub(super) fn open(at: (&str, u16), password: Option<&str>) -> io::Result<Self> {
+    pub(crate) fn open(at: (&str, u16), password: Option<&str>) -> io::Result<Self> {
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for address in std::net::ToSocketAddrs::to_socket_addrs(&at)? {
             match TcpStream::connect_timeout(&address, PATIENCE) {
@@ -116,7 +116,7 @@ impl Connection {
     }
 
     /// Sends a command and waits for its answer, which is no refusal.
-    pub(super) fn ask(&mut self, words: &[&str]) -> io::Result<Reply> {
+    pub(crate) fn ask(&mut self, words: &[&str]) -> io::Result<Reply> {
         let mut text = format!("*{}\r\n", words.len());
         for word in words {
             text += &format!("${}\r\n{word}\r\n", word.len());
@@ -129,13 +129,13 @@ impl Connection {
     }
 
     /// Waits for what the server sends by itself, for as long as it takes.
-    pub(super) fn listen(&mut self) -> io::Result<Reply> {
+    pub(crate) fn listen(&mut self) -> io::Result<Reply> {
         self.stream.get_ref().set_read_timeout(None)?;
         read(&mut self.stream)
     }
 
     /// Ends [`Connection::listen`] of another thread.
-    pub(super) fn closer(&self) -> io::Result<TcpStream> {
+    pub(crate) fn closer(&self) -> io::Result<TcpStream> {
         self.stream.get_ref().try_clone()
     }
 }

@@ -6,16 +6,14 @@ mod listener;
 mod redis;
 mod resp;
 
-use crate::commands::bench::failovers_over_ip;
 use clap::Args;
 use obol_fabric::host::{Held, clock};
-use obol_fabric::{Instant, Name, Nanos};
-use obol_profiles::Profile;
+use obol_fabric::{Instant, Nanos};
+use obol_observe::stats::Distribution;
 use obol_profiles::duration;
 use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::net::{Shutdown, TcpStream};
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
@@ -46,7 +44,7 @@ const NO_WATCH: &str = "nothing is watched any more";
     \nExit codes: 0 as many failures as wanted were seen, 1 fewer, 2 refused.\n\
     \nTry: obol shadow redis://127.0.0.1:26379/mymaster --for 8h\n     obol shadow etcd://127.0.0.1:2379"
 )]
-pub(crate) struct Shadow {
+pub struct Shadow {
     /// The Sentinel and the name of its master [default port: 26379, default name: mymaster], or members of an etcd
     /// [default port: 2379]
     #[arg(value_name = "redis://HOST[:PORT][/MASTER]|etcd://HOST[:PORT][,..]", value_parser = target)]
@@ -265,7 +263,11 @@ fn begin(
     Ok((primary, measure()?))
 }
 
-pub(crate) fn run(root: &Path, _: Name, options: &Shadow) -> Result<ExitCode, Failure> {
+/// Runs `obol shadow`. `failovers` measures as many of obol's own.
+pub fn run(
+    options: &Shadow,
+    failovers: impl FnOnce(u32) -> Result<Distribution, Failure>,
+) -> Result<ExitCode, Failure> {
     let mut watched: Box<dyn Watched> = match options.target.clone() {
         Target::Redis(sentinel) => Box::new(sentinel),
         Target::Etcd(endpoints) => Box::new(etcd::Etcd::new(endpoints)),
@@ -275,8 +277,7 @@ pub(crate) fn run(root: &Path, _: Name, options: &Shadow) -> Result<ExitCode, Fa
         0 => Ok(None),
         n => {
             output::remark(format_args!("measuring {n} failovers of obol on this machine"))?;
-            let profile = Profile::load("lan").map_err(Failure::failed)?;
-            Ok(Some(failovers_over_ip(root, &profile, n)?.quantile(0.5).as_micros_f64()))
+            Ok(Some(failovers(n)?.quantile(0.5).as_micros_f64()))
         }
     })?;
     if primary.pid.is_none() {

@@ -1,6 +1,6 @@
 //! etcd: the status of each member, by the JSON gateway of its client URL, and the leader's process.
 
-use super::{
+use crate::{
     Evidence, Primary, Sign, Watched, failed, host_port, listener, report, report_at, spawn, wait_for_end,
 };
 use obol_chaos::http::{self, Agent, agent};
@@ -29,10 +29,10 @@ const READ: &str = r#"{"key":"AA==","keys_only":true,"limit":1}"#;
 
 /// Members, as the operator names them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Endpoints(Vec<(String, u16)>);
+pub(crate) struct Endpoints(Vec<(String, u16)>);
 
 /// Reads what follows `etcd://`.
-pub(super) fn parse(rest: &str) -> Option<Endpoints> {
+pub(crate) fn parse(rest: &str) -> Option<Endpoints> {
     let all: Option<Vec<_>> = rest.split(',').map(|one| host_port(one, PORT)).collect();
     all.map(Endpoints)
 }
@@ -134,7 +134,7 @@ impl Asker {
 }
 
 /// An etcd that is watched.
-pub(super) struct Etcd {
+pub(crate) struct Etcd {
     endpoints: Endpoints,
     members: Vec<Member>,
     /// The member that led when it was last looked for.
@@ -142,7 +142,7 @@ pub(super) struct Etcd {
 }
 
 impl Etcd {
-    pub(super) fn new(endpoints: Endpoints) -> Self {
+    pub(crate) fn new(endpoints: Endpoints) -> Self {
         Self { endpoints, members: Vec::new(), leader: Arc::default() }
     }
 
