@@ -8,7 +8,6 @@ pub(crate) mod departed;
 pub(crate) mod preset;
 mod recover;
 pub(crate) mod replicas;
-mod resp;
 mod server;
 mod status;
 pub(crate) mod store;

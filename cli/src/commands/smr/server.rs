@@ -2,7 +2,6 @@
 
 use super::failure;
 use super::preset::PresetName;
-use super::resp::{Front, Server};
 use crate::ending::unused_elsewhere;
 use crate::signals;
 use clap::{Args, ValueEnum};
@@ -11,6 +10,7 @@ use obol_fabric::{Drive, Name, Nanos};
 use obol_node::Site;
 use obol_profiles::duration;
 use obol_replica::{Observer, ReplicaError, Settings, named};
+use obol_resp::{Front, Server};
 use obol_smr::{
     Active, Beats, Client, ClientError, Departure, Detector, Grants, Guard, KeyValue, OrderBook, PullScore,
     REPLICA_PREFIX, Replica, ReplicaState, Service, VOTERS_MAX, Views, Votes,

@@ -75,7 +75,7 @@ const LOOK_EVERY: Nanos = Nanos::from_micros(100);
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// The front before it serves: its address is taken.
-pub(super) struct Front {
+pub struct Front {
     listener: TcpListener,
     name: Name,
     replica: Name,
@@ -85,7 +85,7 @@ pub(super) struct Front {
 impl Front {
     /// Takes an address, with the file of the password. `unencrypted`: the operator accepts that others
     /// reach it without encryption.
-    pub(super) fn bind(
+    pub fn bind(
         address: SocketAddr,
         replica: Name,
         password: Option<&Path>,
@@ -109,7 +109,7 @@ impl Front {
     }
 
     /// Starts the thread, which ends with `stop` or `ended`.
-    pub(super) fn start<'scope>(
+    pub fn start<'scope>(
         self,
         scope: &'scope Scope<'scope, '_>,
         site: &'scope Site,
@@ -122,7 +122,7 @@ impl Front {
 }
 
 /// What serves the connections.
-pub(super) struct Server<'a> {
+pub struct Server<'a> {
     front: Front,
     /// Reports what is ready, by number: the listener, or a connection.
     epoll: OwnedFd,

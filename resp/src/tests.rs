@@ -585,8 +585,7 @@ fn a_client_that_only_asks_whether_the_store_serves_has_the_truth() {
 /// `docs/redis.md` has every command: OBOL_BLESS=1 writes it.
 #[test]
 fn the_page_of_commands_is_as_the_tables_are() {
-    const BEGIN: &str =
-        "<!-- commands: written by OBOL_BLESS=1 cargo test -p obol --bin obol the_page_of -->\n";
+    const BEGIN: &str = "<!-- commands: written by OBOL_BLESS=1 cargo test -p obol-resp the_page_of -->\n";
     const END: &str = "<!-- end of commands -->\n";
     let row = |(name, args, who): (&str, &str, &str)| {
         format!("| {name} | {} | {who} |\n", args.replace('|', "\\|"))

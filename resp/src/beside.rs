@@ -98,7 +98,7 @@ impl Sleeper {
 impl Front {
     /// Serves on the thread of the replica, which calls [`Server::work_beside`]. Starts the socket
     /// watcher, which ends with `stop` or `ended`.
-    pub(in crate::commands::smr) fn beside<'scope>(
+    pub fn beside<'scope>(
         self,
         scope: &'scope Scope<'scope, '_>,
         flags: [&'scope AtomicBool; 2],
@@ -112,14 +112,14 @@ impl Front {
 
 impl Server<'_> {
     /// The replica's thread has a place in the cluster.
-    pub(in crate::commands::smr) fn joined(&self, waker: Waker) {
+    pub fn joined(&self, waker: Waker) {
         if let Some(sleeper) = &self.sleeper {
             *sleeper.shared.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker);
         }
     }
 
     /// Between two turns of the replica.
-    pub(in crate::commands::smr) fn work_beside<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) {
+    pub fn work_beside<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) {
         let is_here = client.leader_at() == Some(endpoint.address());
         let any = self.exchange(is_here, &mut Through { client, endpoint });
         let now = Instant::now();
@@ -151,7 +151,7 @@ impl Server<'_> {
 
     /// The client of the store has ended: what its batches did is unknown, and nothing can be done before
     /// there is another one. All connections get an error, also those that wait to be accepted.
-    pub(in crate::commands::smr) fn client_failed(&mut self, error: ClientError) {
+    pub fn client_failed(&mut self, error: ClientError) {
         // The server goes on whether or not this is read.
         let _ = output::remark(format_args!("obol: {}: {error}", self.front.name));
         self.batches.abandon(&error.to_string(), &mut self.connections, &mut self.touched);
