@@ -217,8 +217,8 @@ impl Drop for Made {
 
 /// Ends processes that have memory of their own in a cluster and that its supervisor did not start, such
 /// as servers started by hand: they would run on in memory that nobody can open any more. Programs in the
-/// seats of agents are left to themselves; their agents are gone. So is whoever started the supervisor: a
-/// command may be a member of the temporary cluster that it ends.
+/// seats of agents are left to themselves; their agents are gone. The process that started the
+/// supervisor is left alone, too: a command may be a member of the temporary cluster that it ends.
 fn end_strangers(cluster: &Cluster) {
     let is_own = |info: &RegionInfo| Kind::from_number(info.kind).is_some() || info.is_gateway();
     let live = || -> Vec<Held> {

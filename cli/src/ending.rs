@@ -128,7 +128,7 @@ fn find<'a>(snapshot: &'a Snapshot, target: &str, gateways: &[Name]) -> Result<&
 }
 
 /// The gateway of this name, on this host or a further one that is this one, with the host's number.
-/// It is no member.
+/// It is not a member.
 fn gateway(root: &Path, cluster: Name, target: &str) -> Option<(u8, RegionInfo)> {
     gateways(root, cluster).find(|(_, gateway)| gateway.name.as_str() == target)
 }
@@ -239,7 +239,7 @@ pub(crate) fn kill(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Lets a process leave the cluster and end, which is no failure.
+/// Lets a process leave the cluster and end, which does not count as a failure.
 pub(crate) fn stop(
     root: &Path,
     cluster: Name,

@@ -31,7 +31,7 @@ pub(crate) struct ReplacementJson {
     deciders: Vec<String>,
     /// Whether enough of them live to decide anything.
     majority: bool,
-    /// Those of them who are no members.
+    /// Those of them who are not members.
     missing: Vec<String>,
     /// Those of them who are not seen alive.
     #[serde(skip)]

@@ -98,7 +98,7 @@ impl Reaper {
         self.pipe = None;
         let end = Instant::now() + END_TIMEOUT;
         while Instant::now() < end {
-            // An error means that it is no child any more.
+            // An error means that it is not a child any more.
             if !matches!(self.child.try_wait(), Ok(None)) {
                 return false;
             }

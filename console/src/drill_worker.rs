@@ -1,6 +1,6 @@
 //! Runs what the chaos screen requests, off the drawing thread: previews by the drills' own
-//! planner, and runs as a child process `obol drill run`, so that a drill is the same whoever
-//! starts it and outlives the console.
+//! planner, and runs as a child process `obol drill run`, so that a drill is the same
+//! from a shell, and outlives the console.
 
 use crate::message::Message;
 use crate::state::act::Verb;

@@ -19,13 +19,13 @@ use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// A failover is reported when so much time has passed since its first notice: then its stamps are
-/// there, and the view that says who failed.
+/// Delay from a failover's first notice to its report: by then its stamps are there, and the view that
+/// says who failed.
 const SETTLE: Nanos = Nanos::from_secs(1);
-/// A worse health is reported when it was no better for this long, and a better one when it was no worse for
+/// A worse health is reported when it was not better for this long, and a better one when it was not worse for
 /// that long: a cluster that changes between two is reported once.
 const WORSE_AFTER: Nanos = Nanos::from_secs(1);
-/// So is one that was worse in this share of the time after which a better one is reported.
+/// A health is reported as worse if it was so in this share of the time after which a better one is reported.
 const OFTEN_PERCENT: usize = 60;
 const BETTER_AFTER: Nanos = Nanos::from_secs(10);
 /// Reported failovers that are kept.

@@ -171,7 +171,7 @@ fn certificate(network: &Network, duties: &[Duty]) -> Vec<Finding> {
             CHECK,
             "the file of hosts says keys = \"none\": connections and datagrams over RDMA are not authenticated",
             (
-                "whoever can send packets on this network can read memory, and forge connections and proofs of death",
+                "anyone who can send packets on this network can read memory, and forge connections and proofs of death",
                 "`obol host keys` makes keys, if the file says keys = \"/etc/obol/keys\"; otherwise isolate the network (docs/security.md)",
             ),
         )];
@@ -206,7 +206,7 @@ fn certificate(network: &Network, duties: &[Duty]) -> Vec<Finding> {
         Finding::warning(
             CHECK,
             format_args!("{}: every user of this host may read it", key.display()),
-            ("whoever reads it can be this host, from anywhere", format!("`chmod o= {}`", key.display())),
+            ("anyone who reads it can be this host, from anywhere", format!("`chmod o= {}`", key.display())),
         )
     });
     [dates].into_iter().chain(open).collect()
@@ -271,7 +271,7 @@ fn reach(hosts: &Hosts, file: &Path, own: Option<&Network>, keys: Option<&Path>)
             "file of hosts",
             format_args!("{}: names no address of this host", file.display()),
             (
-                "this host is no part of the cluster",
+                "this host is not a part of the cluster",
                 "correct the file on all hosts, or name the address with --address",
             ),
         ));

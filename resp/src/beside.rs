@@ -27,7 +27,7 @@ const READ_BYTES_BESIDE: usize = 16 * 1024;
 /// How long the thread waits for its connections before it sleeps on the futexes of its endpoint: a
 /// client that sends one command at a time is back before that, and a wakeup by the watcher costs more.
 const AWAKE_FOR: Duration = Duration::from_micros(200);
-/// So long meanwhile, at most, the replica does not hear of what others send it.
+/// Longest time that this thread may block: the replica receives nothing meanwhile.
 const IDLE_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 30_000 };
 /// How often the watcher looks whether it is to end.
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };

@@ -17,7 +17,7 @@ const INPUT_MAX: usize = 64 * 1024;
 const OUTPUT_MAX: usize = 64 * 1024;
 /// A client that was silent for this long is asked whether it is there, as by Redis.
 const KEEPALIVE: Duration = Duration::from_secs(300);
-/// Replies to a pipeline are held until it is done, up to so many bytes.
+/// Replies to a pipeline are held until it is done, up to this number of bytes.
 const HELD_MAX: usize = 16 * 1024;
 pub(super) const READ_BYTES: usize = 64 * 1024;
 /// Longest request of a client that has not sent the password.
@@ -276,7 +276,7 @@ impl Connection {
         self.output.extend_from_slice(format!("${}\r\n{list}\r\n", list.len()).as_bytes());
     }
 
-    /// So many commands on the way, all that are left, were not executed: they are the next ones again.
+    /// Returns the last commands on the way, which were not executed, to the queue: `count` are all that are left.
     pub(super) const fn take_back(&mut self, count: usize) {
         self.in_flight = self.in_flight.saturating_sub(count);
         self.taken = self.answered;

@@ -63,7 +63,7 @@ const LISTENER: u64 = 0;
 const HELD_FOR: Duration = Duration::from_micros(200);
 /// Connections that have sent something in the same period are active.
 const PERIOD: Duration = Duration::from_millis(1);
-/// With so many of them it is worth while to wait for more commands.
+/// From this number on it is worth while to wait for more commands.
 const ACTIVE_MIN: usize = 16;
 /// Bytes of long commands and replies that wait at all connections together, at most.
 const EXCESS_MAX: usize = 64 << 20;
@@ -234,8 +234,8 @@ impl<'a> Server<'a> {
         self.touched.push(id);
     }
 
-    /// Whether so many more connections are about to send commands that batches are held for them: half
-    /// of those that are active have not, and do not wait for replies.
+    /// Whether batches are held for connections that are about to send commands: half of those that are
+    /// active have not sent any, and do not wait for replies.
     fn expects_more(&mut self, now: Instant) -> bool {
         if now.duration_since(self.period.1) >= PERIOD {
             self.active = self.period.2;
@@ -386,7 +386,7 @@ impl Work for Server<'_> {
             client.look_soon();
         }
         if self.ready.is_empty() && self.batches.are_held() {
-            // Whoever sends them may need this core.
+            // The process that sends them may need this core.
             std::thread::yield_now();
         }
         self.is_over()

@@ -70,7 +70,8 @@ fn members(answer: &Value) -> Vec<Member> {
 /// The address in a URL without a path.
 fn address(url: &str) -> io::Result<SocketAddr> {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    let at = host_port(rest, PORT).ok_or_else(|| io::Error::other(format!("{url} is no URL of a member")))?;
+    let at =
+        host_port(rest, PORT).ok_or_else(|| io::Error::other(format!("{url} is not the URL of a member")))?;
     at.to_socket_addrs()?.next().ok_or_else(|| io::Error::other(format!("{url} has no address")))
 }
 
@@ -120,7 +121,7 @@ impl Asker {
         let text = answer.body_mut().with_config().limit(http::BYTES_MAX).read_to_string();
         let text = text.map_err(|error| failed(&error))?;
         serde_json::from_str(&text)
-            .map_err(|error| Fault::Refused(format!("{path} is no answer of etcd: {error}")))
+            .map_err(|error| Fault::Refused(format!("{path} is not an answer of etcd: {error}")))
     }
 
     fn status(&self) -> Result<Status, Fault> {
@@ -251,7 +252,7 @@ impl Follower {
             Ok(status) => status,
             Err(why) => {
                 let is_first = std::mem::replace(&mut self.answers, false);
-                // That of another member is no failover.
+                // The end of another member is not a failover.
                 let is_leader = self.leader.load(Ordering::Relaxed) == self.member.id;
                 let sign = (is_first && is_leader)
                     .then(|| (Sign::Step, format!("an operation on {member} failed: {why}")));

@@ -49,7 +49,7 @@ pub struct Shadow {
     /// [default port: 2379]
     #[arg(value_name = "redis://HOST[:PORT][/MASTER]|etcd://HOST[:PORT][,..]", value_parser = target)]
     target: Target,
-    /// End after so many failures
+    /// Stop after this number of failures
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     failures: u32,
     /// End after this time

@@ -9,7 +9,7 @@ const LINE_BYTES_MAX: u64 = 64 << 10;
 const TEXT_BYTES_MAX: usize = 1 << 20;
 const ITEMS_MAX: usize = 1024;
 const DEPTH_MAX: usize = 4;
-/// Connecting, and an answer, may take so long.
+/// Timeout for connecting, and for an answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// An answer.
@@ -115,7 +115,7 @@ impl Connection {
         Err(last)
     }
 
-    /// Sends a command and waits for its answer, which is no refusal.
+    /// Sends a command and waits for its answer; a refusal is an error.
     pub(crate) fn ask(&mut self, words: &[&str]) -> io::Result<Reply> {
         let mut text = format!("*{}\r\n", words.len());
         for word in words {

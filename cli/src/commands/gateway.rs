@@ -68,7 +68,7 @@ fn annotate((root, cluster): (&Path, Name), dir: &Path, received: Receiver<Vec<u
                 Some(Err(error)) => {
                     tracing::warn!(target: "gateway", "an annotation of another host is lost: {error}");
                 }
-                None => tracing::warn!(target: "gateway", "another host has sent what is no annotation"),
+                None => tracing::warn!(target: "gateway", "another host has sent what is not an annotation"),
             }
         }
     };

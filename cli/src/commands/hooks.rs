@@ -261,7 +261,7 @@ fn resend(file: &Path, only: Option<&str>, json: bool) -> Result<ExitCode, Failu
     output::json_or(json, &ResentJson { delivered, failed, kept, unknown }, |_| {
         output::line(format_args!("{delivered} delivered, {failed} failed again, {kept} of other hooks"))?;
         if unknown > 0 {
-            output::line(format_args!("lines that were no letters and are dropped: {unknown}"))?;
+            output::line(format_args!("lines that were not letters and are dropped: {unknown}"))?;
         }
         Ok(())
     })?;

@@ -99,7 +99,7 @@ fabric = "rdma"
 # infiniband, roce, soft-roce, or a file beside this one. All constants: `obol profile show roce`.
 profile = "roce"
 
-# Where each host has its keys; `obol host keys` makes them. keys = "none" trusts whoever can send packets on the network.
+# Where each host has its keys; `obol host keys` makes them. keys = "none" trusts anyone who can send packets on the network.
 keys = "/etc/obol/keys"
 
 # Coordinator n listens on port + n - 1 of its host.

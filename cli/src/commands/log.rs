@@ -105,7 +105,7 @@ fn home(root: &Path, cluster: Name, process: Name) -> Result<Site, Failure> {
         Some(host) => Err(Failure::Refused(format!(
             "{process} is of host {host}, and has its log there: run `obol log level {process}` on that host"
         ))),
-        // Whoever asks is told which processes have logs.
+        // The answer says which processes have logs.
         None => Ok(site),
     }
 }

@@ -44,7 +44,7 @@ pub(crate) struct Logs {
     /// Lines of this level and worse: error, warn, info, debug or trace
     #[arg(long, value_name = "LEVEL", default_value_t = Severity::Info)]
     level: Severity,
-    /// Only so many newest lines [default: 200 without --since and --until, else all]
+    /// Print only the newest lines, this number [default: 200 without --since and --until, else all]
     #[arg(long, value_name = "N")]
     last: Option<usize>,
     /// Continue with lines as they are written, until Ctrl-C or until the cluster ends
@@ -72,7 +72,7 @@ const LINES_AT_ONCE: u64 = 1 << 17;
 const BYTES_AT_ONCE: u64 = 16 << 20;
 /// How often new lines are looked for.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// Lines are held back for so long, in nanoseconds, to print those of all processes in order.
+/// How long lines are held back, in nanoseconds, to print those of all processes in order.
 const HOLD_BACK: u64 = 600_000_000;
 /// Printed lines whose recurrence is recognised.
 const SEEN_MAX: usize = 1 << 16;
@@ -392,7 +392,7 @@ impl Merge {
     }
 }
 
-/// Refuses the name of a process that is not known; with other names, there just is no line.
+/// Refuses the name of a process that is not known; other names only print nothing.
 fn known(name: Option<Name>, query: &Query, sources: &mut [Source]) -> Result<(), Failure> {
     let Some(name) = name else { return Ok(()) };
     let mut names = BTreeSet::new();

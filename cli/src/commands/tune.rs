@@ -77,7 +77,7 @@ pub(crate) struct Tune {
 
 /// A host and a directory.
 fn samples(text: &str) -> Result<(u8, PathBuf), String> {
-    let wanted = || format!("`{text}` is no HOST=DIRECTORY such as 2=/tmp/host-2");
+    let wanted = || format!("`{text}` is not a HOST=DIRECTORY such as 2=/tmp/host-2");
     let (host, directory) = text.split_once('=').ok_or_else(wanted)?;
     Ok((host.parse().map_err(|_| wanted())?, directory.into()))
 }
@@ -106,7 +106,7 @@ const LOAD_GRACE: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// So often a step looks whether it is hopeless.
 const LOOK_AT_COUNTS: Duration = Duration::from_secs(1);
-/// The trial lasts for so many steps at most: leases of 200 ms are renewed 50 times a second.
+/// Steps of the trial, at most: leases of 200 ms are renewed 50 times a second.
 const TRIAL_TIMES_MAX: u32 = 40;
 /// Upper estimate for starting and ending a step's cluster, for the printed plan.
 const AROUND: Duration = Duration::from_secs(2);
@@ -343,7 +343,7 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Tune) -> Result<ExitCode
         output::kept("evidence", path, std::fs::write(path, tuned.html()));
     }
     if let (Some(path), Some(profile)) = (&options.write, profile.filter(|_| tuned.holds())) {
-        // Scripts continue with it, so without it this was no success.
+        // Scripts continue with it, so without it this has failed.
         output::file(path, profile.to_toml())?;
         output::remark(format_args!("the profile is in {0}; try it: obol up --profile {0}", path.display()))?;
     }

@@ -33,7 +33,7 @@ const TRACE_LAG: Duration = Duration::from_secs(2);
 /// A time such as `1y`, in seconds.
 pub(crate) fn every(text: &str) -> Result<f64, String> {
     let wanted =
-        || format!("`{text}` is no time such as 12h, 30d or 1y; units are s, m, h, d, w, mo (months), y");
+        || format!("`{text}` is not a time such as 12h, 30d or 1y; units are s, m, h, d, w, mo (months), y");
     let at = text.find(|c: char| c.is_ascii_alphabetic()).ok_or_else(wanted)?;
     let (number, unit) = text.split_at(at);
     let number: f64 = number.trim().parse().map_err(|_| wanted())?;
@@ -92,7 +92,7 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Tune) -> Result<ExitCode
         output::kept("evidence", path, std::fs::write(path, tuned.html()));
     }
     if let (Some(path), Some(profile)) = (&options.write, &profile) {
-        // Scripts continue with it, so without it this was no success.
+        // Scripts continue with it, so without it this has failed.
         output::file(path, profile.to_toml())?;
         output::remark(format_args!("the profile is in {}", path.display()))?;
     }

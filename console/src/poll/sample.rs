@@ -236,7 +236,7 @@ pub(crate) enum ChangeRow {
     AcceptorAdded {
         proposer: u16,
     },
-    /// The number of one that is no acceptor any more.
+    /// The number of one that is not an acceptor any more.
     AcceptorRemoved {
         proposer: u16,
     },

@@ -66,7 +66,7 @@ pub(crate) struct Track {
     started: Instant,
     /// Since when it is in its state; `None` if it was so in the first sample.
     since: Option<Instant>,
-    /// Renewals per second, one cell for each [`CELL`], newest last; a gap is no number.
+    /// Renewals per second, one cell for each [`CELL`], newest last; a gap is not a number.
     cells: VecDeque<f32>,
     cell: (u64, Point),
     /// The least margin and the slowest renewal of each [`CELL`] of a window, or [`UNKNOWN`].

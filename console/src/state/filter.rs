@@ -139,7 +139,7 @@ mod tests {
         assert!(keeps("-l name=~2$ -l kind=app"));
         assert!(!keeps("-l kind=~2$"));
         assert!(keeps("~") && keeps("-l name=~"), "an unfinished pattern does not either");
-        assert!(!keeps("~app-["), "what is no pattern is looked for as it stands");
+        assert!(!keeps("~app-["), "what is not a pattern is looked for as it stands");
         let event = [("event", "notice"), ("detector", "deadbeat")];
         assert!(["-l detector=dead", "-l level=dead"].iter().all(|text| Filter::new(text).keeps(&event)));
     }

@@ -98,7 +98,7 @@ mod tests {
             take(&mut data, 60, vec![mark(60, RolloutStep::Over, "aborted", &[])]).expect("shown");
         assert!(role == Role::Bad && text.contains("aborted"), "{text}");
         assert_eq!(take(&mut data, 121, Vec::new()), None);
-        assert_eq!(data.marks.len(), 2, "progress is no annotation");
+        assert_eq!(data.marks.len(), 2, "progress is not an annotation");
         assert_eq!(
             data.note().map(|mark| mark.at),
             Some(at(1)),

@@ -29,7 +29,7 @@ use std::time::Duration;
 /// Compare failure detectors on the same faults of one cluster
 #[derive(Debug, Args)]
 #[command(
-    after_help = "On the cluster an app is killed, an app is stopped, and a node or host is cut off, each so many times, by drills \
+    after_help = "On the cluster an app is killed, an app is stopped, and a node or host is cut off, each in every repetition, by drills \
     with all their guards. What the cluster runs is measured: notices of the kernel, heartbeats, and pulses between hosts or, \
     without pulses, operations that are not answered. Meanwhile each pulse that arrives is recorded, and what the cluster does \
     not run is computed from the same arrivals and the same faults: phi-accrual, SWIM, the rule of Redis Sentinel. They get \

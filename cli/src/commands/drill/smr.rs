@@ -153,7 +153,7 @@ pub(super) fn run(root: &Path, options: &DrillSmr) -> Result<ExitCode, Failure> 
     Ok(output::verdict(report.verdict.code(), said))
 }
 
-/// Prints a table; columns that are no text are aligned at the right.
+/// Prints a table; columns of numbers are aligned at the right.
 pub(super) fn table<const N: usize>(
     heads: &[&str; N],
     rows: &[[String; N]],

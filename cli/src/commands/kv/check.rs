@@ -287,7 +287,7 @@ impl Server {
             }
             if std::time::Instant::now() > end {
                 return Err(Failure::Failed(format!(
-                    "the server is no {standing} within {PATIENCE:?}: {stands:?}"
+                    "the server is not a {standing} within {PATIENCE:?}: {stands:?}"
                 )));
             }
             std::thread::sleep(POLL_INTERVAL);

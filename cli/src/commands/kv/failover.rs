@@ -160,7 +160,7 @@ fn measure(
         if n == count {
             break;
         }
-        // What came before is no news.
+        // What came before is not news.
         while gaps.try_recv().is_ok() {}
         let killed = clock::now();
         servers.running[primary].end();

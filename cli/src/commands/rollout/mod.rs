@@ -47,7 +47,7 @@ const NAME_CHARS_MAX: usize = 60;
     after_help = "Observes a baseline, runs COMMAND, and watches until --settle after it. As soon as a limit cannot \
     hold any more, COMMAND is ended (SIGTERM to its process group, 10 s later SIGKILL) and the hook is run. Limits are \
     absolute (500us, 0.01%) or relative to the baseline (+20%). A limit that cannot be judged for lack of samples makes the \
-    rollout void; a relative one that lacks them before COMMAND, before it is run. Graceful leaves are no failures.\n\
+    rollout void; a relative one that lacks them before COMMAND, before it is run. Graceful leaves do not count as failures.\n\
     \nAt the end the cluster must be as it was before: healthy, with the same members, or programs in place of others of their \
     sort (shop-... of shop-...), and none that joined since may have failed. --allow-degraded and --max-failed say otherwise.\n\
     \nExit codes: 0 passed, 1 failed by a limit, 2 refused before anything was run, 3 COMMAND failed, 4 aborted, \

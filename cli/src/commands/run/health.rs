@@ -35,7 +35,7 @@ impl Health {
 
     /// Executes the command now and then, until the program has ended. Reports its first success,
     /// and that it failed too often before or after that. A program that has never been healthy is
-    /// no member and has as long as it likes.
+    /// not a member, and has no time limit.
     pub(super) fn start(
         self,
         life: Arc<Life>,

@@ -19,7 +19,7 @@ use std::time::Duration;
 pub(super) enum Call {
     /// A view is active in which the program is a member.
     View { view: Arc<View>, own: Incarnation },
-    /// The program is no member any more, or is about to be none because it was asked to end.
+    /// The program is not a member any more, or is about to leave because it was asked to end.
     Lost { why: String, own: Incarnation },
 }
 

@@ -27,7 +27,7 @@ pub(super) enum MembershipEvent {
     Member(Incarnation),
     /// A view that the program is in is active.
     Active(Arc<View>, Incarnation),
-    /// The program is no member any more, and may run on.
+    /// The program is not a member any more, and may run on.
     Lost(&'static str, Incarnation),
     /// It left, after its program had ended.
     Left,

@@ -291,7 +291,7 @@ fn unreserved(name: Name) -> Result<(), Failure> {
     let roles = DrillKind::value_variants().iter().filter_map(DrillKind::to_possible_value);
     if roles.into_iter().any(|role| role.matches(name.as_str(), true)) {
         return Err(Failure::Refused(format!(
-            "{name} is no name but a role, as in `obol kill leader` and `obol drill app`; choose another --name"
+            "{name} is not a name but a role, as in `obol kill leader` and `obol drill app`; choose another --name"
         )));
     }
     Ok(())

@@ -226,7 +226,7 @@ impl Children {
         self.0.lock().remove(&child);
     }
 
-    /// A child that was started otherwise is no orphan.
+    /// A child that was started otherwise is not an orphan.
     pub(super) fn add(&self, child: u32) {
         self.0.lock().insert(child);
     }

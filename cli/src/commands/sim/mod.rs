@@ -128,7 +128,7 @@ pub(crate) enum Sim {
     /// death for the notice, which a silent host does not send). All send once in a period; a suspicion is
     /// counted once, however long it lasts. Delays of two paths, and those of replies, are taken from
     /// different parts of the run, as if they were independent: where hosts pause, not the network, two
-    /// paths are no better than one.
+    /// paths are not better than one.
     ///
     /// Where none was seen, FALSE AN HOUR is what is not exceeded with 95 % confidence.
     Detectors(detectors::Detectors),
@@ -229,7 +229,7 @@ fn run_campaign(seeds: u64, first: u64, keep: &Path, as_json: bool) -> Result<Ex
     let every = (seeds / PROGRESS_LINES).max(1);
     let progress = move |done: u64| {
         if show && done.is_multiple_of(every) {
-            // Progress that cannot be shown is no reason to stop.
+            // Progress that cannot be shown does not stop it.
             let _ = output::remark(format_args!("{done} of {seeds} seeds"));
         }
     };
@@ -300,7 +300,7 @@ fn named(what: &str) -> Result<Named, Failure> {
         return Ok(Named::Seed(seed));
     }
     let text = file::text(Path::new(what), SCRIPT_BYTES_MAX, "run").map_err(|e| {
-        Failure::refused(format_args!("`{what}` is no seed, and no file that can be read: {e}"))
+        Failure::refused(format_args!("`{what}` is not a seed, and not a file that can be read: {e}"))
     })?;
     let script = Script::parse(&text).map_err(|e| Failure::refused(format_args!("{what}: {e}")))?;
     if !script.is_current() {

@@ -266,7 +266,7 @@ impl Drop for Clients {
 }
 
 impl Clients {
-    /// Starts so many.
+    /// Starts this number of them.
     pub(crate) fn start(site: &Arc<Site>, count: u32) -> Result<Self, Failure> {
         let keys = (0..u64::from(count) * KEYS_EACH).map(|_| Known::default()).collect();
         let (keys, answers) = (Arc::new(keys), Arc::new(Answers::of(count)));

@@ -88,7 +88,7 @@ pub(crate) enum Smr {
     },
     /// Set how many replicas are to have every answered command, while the store is used
     #[command(
-        after_help = "Replicas that run and do not vote are added, one at a time, until there are so many: start them before or \
+        after_help = "Replicas that run and do not vote are added, one at a time, until that number votes: start them before or \
         afterwards (`obol smr server`). If there are more voters than that, each stays one until it is stopped (`obol stop`) or \
         dies, and none takes its place.\n\
         \nExit codes: 0 it is part of the log, 1 no answer came, 2 no such cluster."

@@ -70,7 +70,7 @@ pub(crate) fn name(place: usize) -> String {
 }
 
 impl<'a> Replicas<'a> {
-    /// Starts so many, in a cluster without any, the first one and all of them with these options.
+    /// Starts `count` replicas in a cluster without any, the first one and all of them with these options.
     pub(crate) fn start(
         root: &'a Path,
         site: &'a Site,
@@ -105,7 +105,7 @@ impl<'a> Replicas<'a> {
         Ok(all)
     }
 
-    /// Starts all but the first one of so many, which leads and is not one of these.
+    /// Starts all of `count` replicas but the first one, which leads and is not one of these.
     pub(crate) fn behind(
         root: &'a Path,
         site: &'a Site,
@@ -193,7 +193,7 @@ impl<'a> Replicas<'a> {
         (is_redundant && leaders.next().is_none()).then_some(leader)
     }
 
-    /// Who leads of those that run, if there are so many voters and all have everything.
+    /// The leader among those that run, if there are `voters` voters and all have everything.
     pub(crate) fn leader_of(&self, voters: u32, runs: &[bool]) -> Option<usize> {
         let leads = |(one, runs): (&Running, &bool)| {
             let Standing { standing, redundancy, voters: all } = &*one.standing.lock();

@@ -233,7 +233,7 @@ impl Observer for Printer<'_> {
                  --force-empty begins an empty one"
             }
             Departure::Pending => {
-                "it leaves, and the replicas that are left are no majority of the voters, or lack what it has: they do not serve \
+                "it leaves, and the replicas that are left are not a majority of the voters, or lack what it has: they do not serve \
                  until those return that are frozen or cut off. `obol smr status` shows what each has; `obol smr recover` \
                  continues with that of one"
             }

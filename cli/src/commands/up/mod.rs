@@ -125,8 +125,7 @@ const LOOK_BESIDE: Duration = Duration::from_secs(1);
 /// Time from the start of the last process. A cluster that is not healthy by then is shown as it is;
 /// one in which no process acts has failed to start.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
-/// When one process has failed to start, the others have so long to fail as well, so that one
-/// message reports all.
+/// Grace period after the first failed start, so that one message reports all.
 const FAILING_TIMEOUT: Duration = Duration::from_millis(300);
 /// A caller that does not read its answer is given up after this long.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
@@ -337,7 +336,7 @@ impl Supervisor {
     /// Takes away processes that have ended, so that no zombie is left.
     fn reap(&mut self) {
         for (name, started) in self.children.iter_mut().filter(|(_, started)| started.ended.is_none()) {
-            // An error means that it is no child any more, which is what reaping is for.
+            // An error means that it is not a child any more, which is what reaping is for.
             started.ended = started.child.try_wait().ok().flatten();
             if let Some(status) = started.ended {
                 log::end(&started.dir, name, started.child.id(), status);

@@ -65,7 +65,7 @@ struct Flood<'a> {
     span: Duration,
     /// What the n-th one is.
     operation: fn(u64) -> Operation,
-    /// So many at most.
+    /// Limit of their number.
     most: u64,
 }
 

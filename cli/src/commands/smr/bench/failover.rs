@@ -133,7 +133,7 @@ fn disturb(
     Ok(Outages { client: p50(&client, "the client")?, members: p50(&members, "the members")? })
 }
 
-/// Measures so many failovers of replicas that are started for it, with this preset.
+/// Measures failovers of replicas that are started for it, with this preset.
 pub(super) fn measure(
     root: &Path,
     site: &Arc<Site>,

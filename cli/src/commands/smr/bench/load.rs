@@ -1,4 +1,4 @@
-//! The load of a client: one kind of operation, so many at a time.
+//! The load of a client: one kind of operation, a number of them at a time.
 
 use crate::commands::smr::failure;
 use hdrhistogram::Histogram;
@@ -29,7 +29,7 @@ pub(super) enum Kind {
     Gets,
     /// As many of the longest commands.
     Bytes,
-    /// One write at a time, with pauses so long that the ring is never half full.
+    /// One write at a time, with pauses that keep the ring less than half full.
     Bursts,
     /// One order at a time: one that sells, then one that buys what it sells.
     Order,
@@ -94,7 +94,7 @@ impl Measured {
     }
 }
 
-/// Operations, so many at a time, until a time.
+/// Operations, a number of them at a time, until a time.
 pub(super) struct Load {
     kind: Kind,
     pub(super) until: std::time::Instant,

@@ -39,7 +39,7 @@ impl Observer for Proposer<'_> {
     fn changed<S: Service, E: Detector, G: Guard>(&mut self, _: &Replica<S, E, G>, state: ReplicaState) {
         let ReplicaState::Leading { ready: true, redundancy } = state else { return };
         if let Some(leads) = self.leads.take() {
-            // Whoever waits for it may have given up.
+            // The thread that waits for it may have given up.
             let _ = leads.send(());
         }
         if self.begun.is_none() && redundancy == self.replicas {
@@ -58,7 +58,7 @@ impl Observer for Proposer<'_> {
     }
 }
 
-/// Measures the longest commands, proposed beside the first of so many replicas of a preset.
+/// Measures the longest commands, proposed beside the first of `replicas` replicas of a preset.
 pub(super) fn measure(
     root: &Path,
     site: &Arc<Site>,
