@@ -159,6 +159,6 @@ mod tests {
         assert_eq!(check(r#"{"text": "{{title}}"}"#, &sample), Ok(()));
         let wrong = check(r#"{"text": "{{titel}}"}"#, &sample).expect_err("refused");
         assert!(wrong.ends_with("did you mean {{title}}?"), "{wrong}");
-        assert!(check(r#"{"text": {{title}}}"#, &sample).expect_err("refused").contains("no JSON"));
+        assert!(check(r#"{"text": {{title}}}"#, &sample).expect_err("refused").contains("not JSON"));
     }
 }

@@ -295,7 +295,7 @@ mod tests {
             "{}",
             refused("membrship=debug")
         );
-        assert!(refused("debgu").contains("no level"), "{}", refused("debgu"));
+        assert!(refused("debgu").contains("not a level"), "{}", refused("debgu"));
         assert!(refused("run=loud").contains("error, warn, info, debug, trace, off"));
     }
 }
