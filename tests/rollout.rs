@@ -185,4 +185,10 @@ fn a_rollout_after_which_members_are_missing_fails_whatever_its_limits() {
     let options = ["--max-failed", "0", "--timeout", "1s"];
     let ran = gate(&root, &options, &["sh", "-c", "sleep 600 & sleep 600"]).ends(3);
     assert!(ran.out.contains("the command did not end within 1.00s"), "{ran:?}");
+    // A coordinator less, whose name comes before those that are left.
+    let removed = format!("{obol} coordinator remove 1 --root {at}");
+    let ran = gate(&root, &["--max-failed", "0"], &["sh", "-c", &removed]).ends(1);
+    assert!(ran.out.contains("fewer coordinators decide than before (2, not 3): coord-1 no more"), "{ran:?}");
+    let removed = format!("{obol} coordinator remove 2 --root {at}");
+    gate(&root, &["--max-failed", "0", "--allow-degraded"], &["sh", "-c", &removed]).ends(0);
 }

@@ -18,12 +18,16 @@ pub(super) struct Member {
     pub(super) kind: Kind,
     /// It has joined several times since the command began, and lately again.
     pub(super) comes_and_goes: bool,
+    /// It is a coordinator that decides, and no spare.
+    pub(super) decides: bool,
 }
 
 /// Who was there before the command, and is now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Roster {
     pub(super) before: Vec<(Name, Kind)>,
+    /// The coordinators of before that decided.
+    pub(super) deciders: Vec<Name>,
     pub(super) now: Vec<Member>,
     pub(super) crashed: Vec<Failed>,
 }
@@ -78,15 +82,14 @@ impl Roster {
         for one in programs.filter(|now| !known.contains(now.name.as_str())) {
             *newcomers.entry(sort(one.name.as_str())).or_default() += 1;
         }
-        let mut deciders = self.now.iter().filter(|now| now.kind == Kind::Coordinator).count();
+        // Any coordinator may take the place of another one.
+        let coordinators = self.before.iter().filter(|(_, kind)| *kind == Kind::Coordinator).count();
+        let coordinators_now = self.now.iter().filter(|now| now.kind == Kind::Coordinator).count();
+        let has_all_coordinators = coordinators_now >= coordinators;
         let mut missing = Vec::new();
         for one @ (name, kind) in &self.before {
-            // Any coordinator may decide in place of another one.
             let is_replaced = match kind {
-                Kind::Coordinator => deciders.checked_sub(1).is_some_and(|left| {
-                    deciders = left;
-                    true
-                }),
+                Kind::Coordinator => has_all_coordinators,
                 Kind::App if !is_there(one) => newcomers.get_mut(sort(name.as_str())).is_some_and(|left| {
                     let some = *left > 0;
                     *left = left.saturating_sub(1);
@@ -100,6 +103,19 @@ impl Roster {
         }
         missing.sort_unstable();
         missing
+    }
+
+    /// Why fewer coordinators decide than before, and how many fewer; `None` if as many do. One that was
+    /// removed may still be a member, as a spare.
+    fn fewer_deciders(&self) -> Option<(usize, String)> {
+        let now: Vec<Name> = self.now.iter().filter(|now| now.decides).map(|now| now.name).collect();
+        let fewer = self.deciders.len().checked_sub(now.len()).filter(|fewer| *fewer > 0)?;
+        let no_more = self.deciders.iter().filter(|name| !now.contains(name));
+        let mut no_more: Vec<&str> = no_more.map(Name::as_str).collect();
+        no_more.sort_unstable();
+        let (no_more, before, now) = (shown(&no_more), self.deciders.len(), now.len());
+        let why = format!("fewer coordinators decide than before ({now}, not {before}): {no_more} no more");
+        Some((fewer, why))
     }
 
     fn unsteady(&self) -> Vec<&str> {
@@ -116,7 +132,9 @@ impl Roster {
         if !unsteady.is_empty() {
             why.push(format!("{} joined again and again, the last time just now", shown(&unsteady)));
         }
-        (missing.len() + unsteady.len(), why)
+        let (fewer, reason) = self.fewer_deciders().unzip();
+        why.extend(reason);
+        (missing.len() + unsteady.len() + fewer.unwrap_or_default(), why)
     }
 
     /// Which members joined since the command began and failed; `None` if none did.

@@ -5,7 +5,7 @@ use super::track::Track;
 use super::{Ahead, Subject, judge};
 use obol_fabric::{Address, Incarnation, Instant, Name, Nanos, Page, ViewId};
 use obol_membership::metrics::Counter;
-use obol_membership::view::{Departed, Member};
+use obol_membership::view::{Acceptor, Departed, Member};
 use obol_membership::{Kind, View};
 use obol_observe::{Health, Process, Snapshot};
 use std::sync::Arc;
@@ -49,15 +49,26 @@ impl Cluster {
         let incarnation = Incarnation(self.view.next_incarnation.0.max(10) + 1);
         self.view.next_incarnation = incarnation;
         let first = self.view.members[0];
-        self.view.members.push(Member { incarnation, kind, name: name(called), ..first });
+        let mut proposer = 0;
+        if kind == Kind::Coordinator {
+            proposer = called.rsplit('-').next().and_then(|n| n.parse().ok()).expect("a number");
+            self.view.acceptors.push(Acceptor { proposer, address: Address::region(u32::from(proposer)) });
+        }
+        self.view.members.push(Member { incarnation, kind, name: name(called), proposer, ..first });
         self.view.id = self.view.id.next();
     }
 
     fn end(&mut self, called: &str, left: bool) {
         let at = self.view.members.iter().position(|member| member.name.as_str() == called);
         let gone = self.view.members.remove(at.expect("a member"));
+        self.decides_no_more(gone.proposer);
         self.view.id = self.view.id.next();
         self.view.departed.push(Departed::of(&gone, self.view.id, left));
+    }
+
+    /// The coordinator of this number becomes a spare, if it is there.
+    fn decides_no_more(&mut self, proposer: u16) {
+        self.view.acceptors.retain(|acceptor| acceptor.proposer != proposer);
     }
 
     /// Snapshots, 100 ms apart.
@@ -307,6 +318,49 @@ fn rollouts_after_which_all_is_as_before_pass() {
     cluster.track.set_exercises(false);
     cluster.steps(1);
     assert_eq!(cluster.refused(), "");
+}
+
+#[test]
+fn a_coordinator_that_is_removed_without_another_in_its_place_is_missed_whichever_it_is() {
+    for (at, gone) in ["coord-1", "coord-2", "coord-3"].into_iter().enumerate() {
+        let mut cluster = Cluster::new(&NODES);
+        cluster.end(gone, true);
+        cluster.settle();
+        cluster.steps(20);
+        let why = format!(
+            "{gone} did not come back, or cannot act; fewer coordinators decide than before (2, not 3): {gone} no more"
+        );
+        assert_eq!(cluster.refused(), why);
+        // Two of them: those that are left do not hide it.
+        let other = ["coord-2", "coord-3", "coord-1"][at];
+        cluster.end(other, true);
+        cluster.steps(20);
+        assert!(cluster.refused().contains("than before (1, not 3)"), "{}", cluster.refused());
+    }
+    // It still runs, as a spare.
+    let mut cluster = Cluster::new(&NODES);
+    cluster.decides_no_more(2);
+    cluster.view.id = cluster.view.id.next();
+    cluster.settle();
+    cluster.steps(20);
+    assert_eq!(cluster.refused(), "fewer coordinators decide than before (2, not 3): coord-2 no more");
+    // Nor is it hidden by two that came where three went.
+    let mut cluster = Cluster::new(&NODES);
+    for (gone, new) in [("coord-1", "coord-4"), ("coord-2", "coord-5")] {
+        cluster.join(new, Kind::Coordinator);
+        cluster.end(gone, true);
+    }
+    cluster.steps(5);
+    cluster.end("coord-3", true);
+    cluster.settle();
+    cluster.steps(20);
+    assert!(
+        cluster.refused().starts_with("coord-1, coord-2, coord-3 did not come back"),
+        "{}",
+        cluster.refused()
+    );
+    // It can be allowed.
+    assert!(Looks::default().take((Health::Healthy, &[]), None));
 }
 
 #[test]

@@ -34,6 +34,14 @@ type Key = (Name, u32, u64, u16);
 /// Renewals of a process: in time, and late or without a majority.
 type Renewed = (u64, u64);
 
+/// The members of a view.
+#[derive(Clone, Debug, Default)]
+struct Members {
+    all: Vec<(Name, Kind)>,
+    /// The coordinators among them that decide; others are spares.
+    deciders: Vec<Name>,
+}
+
 /// When a member was seen first.
 #[derive(Clone, Copy, Debug)]
 struct Joined {
@@ -72,9 +80,10 @@ pub(super) struct Track {
     first_view: Option<ViewId>,
     /// While members are killed on purpose.
     exercises: bool,
-    /// The members when the command began, and those that can act now.
-    baseline: Vec<(Name, Kind)>,
-    present: Vec<(Name, Kind)>,
+    /// The members when the command began, and those of the newest view: with the coordinators that decide.
+    baseline: Members,
+    present: Members,
+    /// Those that can act now.
     acting: Vec<(Name, Kind, Incarnation)>,
 }
 
@@ -114,10 +123,12 @@ impl Track {
             let age = joined.map_or(Nanos::ZERO, |joined| at.since(joined.at));
             // Half of the time is enough for what has joined at the end of the command.
             let is_young = joined.is_some_and(|joined| joined.is_of_rollout) && age.0 < settled_for.0 / 2;
-            Member { name, kind, comes_and_goes: is_young && lives > 1 }
+            let decides = kind == Kind::Coordinator && self.present.deciders.contains(&name);
+            Member { name, kind, comes_and_goes: is_young && lives > 1, decides }
         };
         Roster {
-            before: self.baseline.clone(),
+            before: self.baseline.all.clone(),
+            deciders: self.baseline.deciders.clone(),
             now: self.acting.iter().map(member).collect(),
             crashed: self.crashed.clone(),
         }
@@ -204,7 +215,12 @@ impl Track {
         let (mut joined, mut left, mut failed) = (0, 0, Vec::new());
         let is_of_rollout = self.stage != Stage::Before && !self.exercises;
         let own = view.members.iter().filter(|member| !is_client(member.name.as_str()));
-        self.present = own.map(|member| (member.name, member.kind)).collect();
+        let decide =
+            view.of_kind(Kind::Coordinator).filter(|member| view.acceptor(member.proposer).is_some());
+        self.present = Members {
+            all: own.map(|member| (member.name, member.kind)).collect(),
+            deciders: decide.map(|member| member.name).collect(),
+        };
         for member in &view.members {
             let is_new = !self.members.contains_key(&member.incarnation);
             if !is_new {
