@@ -288,6 +288,15 @@ fn a_killed_recorder_leaves_a_recording_that_is_replayed() {
     let (root, up) = Root::with_cluster(&["--apps", "1"]);
     let file = root.note("obolrec");
     let shown = file.to_str().expect("text").to_owned();
+    // What was recorded to a file that others have removed is not there.
+    let gone = root.note("gone");
+    let mut short = root.command(&["record", gone.to_str().expect("text"), "--for", "1s"]);
+    let short = short.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    until("it records", || std::fs::remove_file(&gone).is_ok());
+    let short = short.wait_with_output().expect("a child");
+    let (out, err) = (String::from_utf8_lossy(&short.stdout), String::from_utf8_lossy(&short.stderr));
+    assert_eq!((short.status.code(), &*out), (Some(1), ""), "{err}");
+    assert!(err.contains("is gone: it was removed meanwhile"), "{err}");
     let mut recorder = root.command(&["record", &shown]).spawn().expect("it starts");
     let grown = |least: u64| std::fs::metadata(&file).is_ok_and(|meta| meta.len() > least);
     until("there are samples", || grown(20_000));

@@ -1,7 +1,7 @@
 //! The command `record`, and the recorder that the poll thread and the console share.
 
 use crate::poll::live::{Live, POLL_EVERY, Rate};
-use crate::poll::record::{Header, Recorder, RecordingError, older};
+use crate::poll::record::{Header, Recorder, RecordingError, Written, older};
 use crate::poll::sample::Sample;
 use crate::poll::{Sink, Update};
 use obol_fabric::Name;
@@ -43,8 +43,8 @@ impl SharedRecorder {
     /// Begins a recording to a new file in the working directory and returns its name, or ends the
     /// recording.
     pub(crate) fn toggle(&self) -> Result<Option<String>, RecordingError> {
-        if self.recorder.lock().take().is_some() {
-            return Ok(None);
+        if let Some(recorder) = self.recorder.lock().take() {
+            return recorder.so_far()?.check().map(|()| None);
         }
         let header = Header::new(self.cluster);
         let mut number = 1;
@@ -81,8 +81,8 @@ struct FileSink {
     limit: u64,
     /// Whether older samples were dropped.
     dropped: bool,
-    /// Whether there is an older half.
-    turned: bool,
+    /// The older half, if there is one.
+    turned: Option<Written>,
     samples: u64,
     /// Why the cluster is missing.
     lost: Option<String>,
@@ -116,9 +116,15 @@ impl FileSink {
         if self.recorder.written() < self.limit / 2 {
             return Ok(());
         }
-        self.recorder.turn_over(&self.header)?;
-        (self.dropped, self.turned) = (self.turned, true);
+        let turned = self.recorder.turn_over(&self.header)?;
+        self.dropped = self.turned.replace(turned).is_some();
         Ok(())
+    }
+
+    /// Fails if others have removed, replaced or cut a half of the recording.
+    fn check(&self) -> Result<(), RecordingError> {
+        self.recorder.so_far()?.check()?;
+        self.turned.as_ref().map_or(Ok(()), Written::check)
     }
 }
 
@@ -151,21 +157,29 @@ pub fn record(
     std::thread::Builder::new().name("signals".to_owned()).spawn(body).map_err(Failure::failed)?;
     let (samples, lost, failed) = (0, None, None);
     let mut headless =
-        FileSink { recorder, header, limit, dropped: false, turned: false, samples, lost, failed };
+        FileSink { recorder, header, limit, dropped: false, turned: None, samples, lost, failed };
     let live = Live::new(location).with_all_buckets();
     let live = if let Some(time) = time { live.for_time(time) } else { live };
     live.run(&Rate::new(POLL_EVERY), &quit, &mut headless);
+    let found = headless.check();
     let FileSink { samples, lost, failed, turned, dropped, .. } = headless;
+    // Where writing has failed, less is there than was written, and that error says why.
+    let is_other = failed.as_ref().is_some_and(|error| !matches!(error, RecordingError::Gone { .. }));
+    let found = if is_other { Ok(()) } else { found };
     if samples == 0 {
-        std::fs::remove_file(file).map_err(Failure::failed)?;
+        // What others have put in its place is theirs.
+        if found.is_ok() {
+            std::fs::remove_file(file).map_err(Failure::failed)?;
+        }
         if let Some(error) = failed {
             return Err(Failure::failed(error));
         }
         let why = lost.unwrap_or_else(|| "there was no time for a sample".to_owned());
         return Err(Failure::Refused(format!("{why}; nothing was recorded")));
     }
+    found.map_err(Failure::failed)?;
     output::line(format_args!("{samples} samples in {}; see them with `obol replay {0}`", file.display()))?;
-    if turned {
+    if turned.is_some() {
         let gone = if dropped { "; those before it are gone, as --limit says" } else { "" };
         output::line(format_args!("the older ones are in {}{gone}", older(file).display()))?;
     }
@@ -188,7 +202,7 @@ mod tests {
         let limit = 200_000;
         let (samples, lost, failed) = (0, None, None);
         let mut sink =
-            FileSink { recorder, header, limit, dropped: false, turned: false, samples, lost, failed };
+            FileSink { recorder, header, limit, dropped: false, turned: None, samples, lost, failed };
         for n in 0..100 {
             assert!(sink.take(Update::Sample(Box::new(samples::healthy(Instant(n * 250_000_000))))));
             let bytes: u64 = [file.clone(), older(&file)]
@@ -199,7 +213,8 @@ mod tests {
             // The sample that reaches the limit is written whole.
             assert!(bytes <= limit + 20_000, "{bytes} after {n}");
         }
-        assert!(sink.turned && sink.dropped);
+        assert!(sink.turned.is_some() && sink.dropped);
+        sink.check().expect("both halves are there");
         drop(sink);
         let read = |file: &Path| Recording::open(file).expect("a recording").samples;
         let all: Vec<u64> =
@@ -209,5 +224,46 @@ mod tests {
             all.len() > 5 && all.windows(2).all(|pair| pair[1] == pair[0] + 1),
             "no sample lacks: {all:?}"
         );
+    }
+
+    #[test]
+    fn a_recording_that_others_have_removed_replaced_or_cut_is_reported_gone() {
+        let folder = tempfile::tempdir().expect("made");
+        let file = folder.path().join("c.obolrec");
+        let sample = |n| Update::Sample(Box::new(samples::healthy(Instant(n * 250_000_000))));
+        let begun = |limit| {
+            let header = Header::new(samples::name("default"));
+            let recorder = Recorder::create(&file, &header).expect("created");
+            let (samples, lost, failed) = (0, None, None);
+            let mut sink =
+                FileSink { recorder, header, limit, dropped: false, turned: None, samples, lost, failed };
+            assert!(sink.take(sample(1)));
+            sink.check().expect("it is there");
+            sink
+        };
+        let why = |sink: &FileSink| sink.check().expect_err("it is gone").to_string();
+
+        let mut sink = begun(LIMIT_LEAST);
+        std::fs::remove_file(&file).expect("removed");
+        assert!(why(&sink).ends_with("c.obolrec is gone: it was removed meanwhile"), "{}", why(&sink));
+        std::fs::write(&file, vec![0; 1 << 20]).expect("written");
+        assert!(sink.take(sample(2)));
+        assert!(why(&sink).contains("another file has taken its place"), "{}", why(&sink));
+        std::fs::remove_file(&file).expect("removed");
+
+        // What follows does not fill the gap.
+        let mut sink = begun(LIMIT_LEAST);
+        std::fs::File::options().write(true).open(&file).and_then(|file| file.set_len(0)).expect("cut");
+        assert!(sink.take(sample(2)) && sink.take(sample(3)));
+        assert!(why(&sink).contains("it was cut to"), "{}", why(&sink));
+        std::fs::remove_file(&file).expect("removed");
+
+        // It is seen before the older half is overwritten.
+        let mut sink = begun(1);
+        assert!(sink.turned.is_some());
+        std::fs::remove_file(&file).expect("removed");
+        assert!(!sink.take(sample(2)));
+        assert!(sink.failed.as_ref().is_some_and(|error| error.to_string().contains("is gone")));
+        assert!(older(&file).exists());
     }
 }

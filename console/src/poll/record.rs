@@ -11,6 +11,7 @@ use obol_profiles::file::{self, Pipes};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 /// The first bytes of a recording.
@@ -64,6 +65,9 @@ pub(crate) enum RecordingError {
     /// The file cannot be created, written or read.
     #[error("could not {doing} {path}: {error}")]
     Io { doing: &'static str, path: PathBuf, error: io::Error },
+    /// What was recorded is not in the file any more.
+    #[error("what was recorded to {path} is gone: {why}")]
+    Gone { path: PathBuf, why: String },
     /// It is not a recording, or of another version.
     #[error("{path}: {why}")]
     Format { path: PathBuf, why: String },
@@ -79,6 +83,34 @@ pub(crate) struct Recorder<W = BufWriter<File>> {
     written: u64,
 }
 
+/// A file that was written, and must still be where it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Written {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+    bytes: u64,
+}
+
+impl Written {
+    /// Fails if what was written is not at its path any more: others may have removed, replaced or cut it.
+    pub(crate) fn check(&self) -> Result<(), RecordingError> {
+        let Self { path, device, inode, bytes } = self;
+        let why = match std::fs::metadata(path) {
+            Ok(meta) if (meta.dev(), meta.ino()) != (*device, *inode) => {
+                "another file has taken its place".to_owned()
+            }
+            Ok(meta) if meta.len() < *bytes => {
+                format!("it was cut to {} bytes, of {bytes} that were written", meta.len())
+            }
+            Ok(_) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => "it was removed meanwhile".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        Err(RecordingError::Gone { path: path.clone(), why })
+    }
+}
+
 /// Where the older half of a recording with a limit goes.
 pub(crate) fn older(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
@@ -88,17 +120,29 @@ pub(crate) fn older(path: &Path) -> PathBuf {
 
 impl Recorder {
     /// Begins the file anew, and keeps what there is as its older half, in place of the one before.
-    /// Every sample is complete, so each half is a recording.
-    pub(crate) fn turn_over(&mut self, header: &Header) -> Result<(), RecordingError> {
+    /// Every sample is complete, so each half is a recording. Returns the older half.
+    pub(crate) fn turn_over(&mut self, header: &Header) -> Result<Written, RecordingError> {
+        let written = self.so_far()?;
+        written.check()?;
         let failed = |error| RecordingError::Io { doing: "rename", path: self.path.clone(), error };
         std::fs::rename(&self.path, older(&self.path)).map_err(failed)?;
         *self = Self::create(&self.path, header)?;
-        Ok(())
+        Ok(Written { path: older(&self.path), ..written })
+    }
+
+    /// What was written so far.
+    pub(crate) fn so_far(&self) -> Result<Written, RecordingError> {
+        let meta = self.out.get_ref().metadata();
+        let meta =
+            meta.map_err(|error| RecordingError::Io { doing: "read", path: self.path.clone(), error })?;
+        let (device, inode) = (meta.dev(), meta.ino());
+        Ok(Written { path: self.path.clone(), device, inode, bytes: self.written })
     }
 
     /// Creates a file; an existing one is not overwritten.
     pub(crate) fn create(path: &Path, header: &Header) -> Result<Self, RecordingError> {
-        let made = File::options().write(true).create_new(true).open(path);
+        // What is written after another process has cut the file must not hide that.
+        let made = File::options().append(true).create_new(true).open(path);
         let out = made.map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => RecordingError::Exists { path: path.to_owned() },
             _ => RecordingError::Io { doing: "create", path: path.to_owned(), error },
