@@ -51,16 +51,18 @@ impl Halt {
     }
 
     /// Puts it in force, in place of an earlier one. Where there is no room for the reason, drills are
-    /// halted without one: a file that cannot be read halts them, too.
-    pub fn write(&self, dir: &Path) -> io::Result<()> {
+    /// halted without one: returns why it could not be written.
+    pub fn write(&self, dir: &Path) -> io::Result<Option<io::Error>> {
         let draft = dir.join(format!("{FILE}-{}.draft", std::process::id()));
         let written = fs::write(&draft, serde_json::to_vec(self)?);
-        written.and_then(|()| fs::rename(&draft, dir.join(FILE))).or_else(|error| {
-            // What was written of it is of no use.
-            let _ = fs::remove_file(&draft);
-            let empty = fs::File::options().create(true).append(true).open(dir.join(FILE));
-            empty.map(drop).map_err(|_| error)
-        })
+        let Err(error) = written.and_then(|()| fs::rename(&draft, dir.join(FILE))) else { return Ok(None) };
+        // What was written of it is of no use.
+        let _ = fs::remove_file(&draft);
+        // An earlier halt keeps its reason.
+        match fs::File::options().create(true).append(true).open(dir.join(FILE)) {
+            Ok(_) => Ok(Some(error)),
+            Err(_) => Err(error),
+        }
     }
 
     /// Ends whatever halt is in force; false if there is none.
@@ -93,6 +95,10 @@ pub fn await_undone(dir: &Path, timeout: Duration) -> io::Result<bool> {
 pub fn in_force(dir: &Path) -> Option<String> {
     let halt = match Halt::of(dir) {
         Ok(halt) => halt?,
+        Err(_) if fs::metadata(dir.join(FILE)).is_ok_and(|meta| meta.len() == 0) => {
+            let why = "drills are halted; no reason could be written; `obol drill resume` allows them again";
+            return Some(why.to_owned());
+        }
         Err(error) => {
             return Some(format!(
                 "drills are halted, but {} cannot be read ({error}); `obol drill resume` removes it",
@@ -119,7 +125,7 @@ mod tests {
         assert_eq!(in_force(dir), None);
         assert!(!Halt::end(dir).expect("nothing to remove"));
         let halt = Halt { reason: "the shop is on sale".to_owned(), by: Who::this(), at: 0 };
-        halt.write(dir).expect("written");
+        assert!(halt.write(dir).expect("written").is_none());
         let why = in_force(dir).expect("halted");
         assert!(why.contains("the shop is on sale") && why.contains("1970-01-01 00:00:00 UTC"), "{why}");
         assert_eq!(Halt::of(dir).expect("read"), Some(halt));
@@ -136,8 +142,14 @@ mod tests {
         // A folder in its place: no file can be written there.
         fs::create_dir(dir.join(format!("{FILE}-{}.draft", std::process::id()))).expect("made");
         let halt = Halt { reason: "the disk is full".to_owned(), by: Who::this(), at: 0 };
-        halt.write(dir).expect("in force");
-        assert!(in_force(dir).expect("halted").contains("cannot be read"));
+        assert!(halt.write(dir).expect("in force").is_some(), "why is said");
+        let why = in_force(dir).expect("halted");
+        assert!(why.starts_with("drills are halted; no reason could be written; "), "{why}");
+        // A reason that was written before stays.
+        let earlier = Halt { reason: "the sale".to_owned(), ..halt.clone() };
+        fs::write(dir.join(FILE), serde_json::to_vec(&earlier).expect("JSON")).expect("written");
+        assert!(halt.write(dir).expect("in force").is_some());
+        assert_eq!(Halt::of(dir).expect("read"), Some(earlier));
         assert!(Halt::end(dir).expect("removed"));
     }
 }

@@ -40,6 +40,10 @@ enum Answer {
     Done {
         /// Whether drills were halted there before.
         was_halted: bool,
+        /// Of a halt that is in force without its reason: why that could not be written. Older releases
+        /// do not say it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        unwritten: Option<String>,
     },
     /// Number of fault agents that have not finished undoing.
     Left(usize),
@@ -58,7 +62,8 @@ pub struct OnHost {
     pub was_halted: bool,
     /// Of a halt: whether nothing is left to undo there.
     pub undone: bool,
-    /// Why it was not carried out, or why it is not known whether something is left to undo.
+    /// Why it was not carried out, why it is not known whether something is left to undo, or why its reason
+    /// could not be written.
     pub error: Option<String>,
 }
 
@@ -73,10 +78,10 @@ fn carry_out(dir: &Path, order: &Order) -> io::Result<Answer> {
         Order::Halt(halt) => {
             // One that cannot be read is in force as well.
             let was_halted = !matches!(Halt::of(dir), Ok(None));
-            halt.write(dir)?;
-            Answer::Done { was_halted }
+            let unwritten = halt.write(dir)?.map(|error| error.to_string());
+            Answer::Done { was_halted, unwritten }
         }
-        Order::Resume => Answer::Done { was_halted: Halt::end(dir)? },
+        Order::Resume => Answer::Done { was_halted: Halt::end(dir)?, unwritten: None },
         Order::Look => Answer::Left(records(dir)?.len()),
     })
 }
@@ -93,7 +98,7 @@ pub fn answer(dir: &Path, bytes: &[u8]) -> Vec<u8> {
                 (Order::Halt(Halt { reason, by, .. }), Ok(_)) => {
                     tracing::warn!(target: "drill", "drills are halted by {}: {reason}", by.name());
                 }
-                (Order::Resume, Ok(Answer::Done { was_halted: true })) => {
+                (Order::Resume, Ok(Answer::Done { was_halted: true, .. })) => {
                     tracing::info!(target: "drill", "drills may run again");
                 }
                 _ => {}
@@ -143,8 +148,8 @@ fn finished<E: ToString>(
     order: &Order,
     await_undone: impl FnOnce() -> Result<bool, E>,
 ) -> OnHost {
-    let was_halted = match answer {
-        Answer::Done { was_halted } => *was_halted,
+    let (was_halted, unwritten) = match answer {
+        Answer::Done { was_halted, unwritten } => (*was_halted, unwritten.as_ref()),
         Answer::Left(_) => return OnHost::failed(host, "its answer is to another question".to_owned()),
         Answer::Failed(why) => return OnHost::failed(host, why.clone()),
     };
@@ -153,6 +158,9 @@ fn finished<E: ToString>(
         Ok(undone) => (undone, None),
         Err(error) => (false, Some(error.to_string())),
     };
+    let unwritten = unwritten.map(|why| format!("the reason could not be written: {why}"));
+    let errors: Vec<String> = unwritten.into_iter().chain(error).collect();
+    let error = (!errors.is_empty()).then(|| errors.join("; "));
     OnHost { host, done: true, was_halted, undone, error }
 }
 
@@ -237,19 +245,23 @@ mod tests {
         serde_json::from_slice(&answer).expect("an answer")
     }
 
+    const fn done(was_halted: bool) -> Answer {
+        Answer::Done { was_halted, unwritten: None }
+    }
+
     #[test]
     fn an_order_of_another_host_is_carried_out_before_it_is_answered() {
         let dir = tempfile::tempdir().expect("made");
         let dir = dir.path();
         let halt = Halt { reason: "the sale is on".to_owned(), by: Who::this(), at: 7 };
-        assert_eq!(asked(dir, &Order::Resume), Answer::Done { was_halted: false });
-        assert_eq!(asked(dir, &Order::Halt(halt.clone())), Answer::Done { was_halted: false });
+        assert_eq!(asked(dir, &Order::Resume), done(false));
+        assert_eq!(asked(dir, &Order::Halt(halt.clone())), done(false));
         assert_eq!(Halt::of(dir).expect("read"), Some(halt.clone()));
-        assert_eq!(asked(dir, &Order::Halt(halt)), Answer::Done { was_halted: true });
+        assert_eq!(asked(dir, &Order::Halt(halt)), done(true));
         assert_eq!(asked(dir, &Order::Look), Answer::Left(0));
         Record::new((77, 1), Vec::new()).write(dir).expect("written");
         assert_eq!(asked(dir, &Order::Look), Answer::Left(1));
-        assert_eq!(asked(dir, &Order::Resume), Answer::Done { was_halted: true });
+        assert_eq!(asked(dir, &Order::Resume), done(true));
         assert_eq!(Halt::of(dir).expect("read"), None);
     }
 
@@ -265,5 +277,22 @@ mod tests {
         assert!(matches!(asked(&gone, &order("now")), Answer::Failed(why) if why.contains("gone")));
         let stranger: Answer = serde_json::from_slice(&answer(dir.path(), b"{}")).expect("an answer");
         assert!(matches!(stranger, Answer::Failed(_)), "{stranger:?}");
+    }
+
+    #[test]
+    fn a_halt_without_its_reason_is_done_and_says_why_the_reason_lacks() {
+        let dir = tempfile::tempdir().expect("made");
+        let dir = dir.path();
+        // A folder in its place: no file can be written there.
+        std::fs::create_dir(dir.join(format!("drill-halt-{}.draft", std::process::id()))).expect("made");
+        let order = Order::Halt(Halt { reason: "the sale".to_owned(), by: Who::this(), at: 7 });
+        let answer = asked(dir, &order);
+        let Answer::Done { was_halted: false, unwritten: Some(_) } = &answer else { panic!("{answer:?}") };
+        let found = finished(2, &answer, &order, || Ok::<bool, String>(true));
+        assert!(found.done && found.undone);
+        assert!(found.error.is_some_and(|why| why.starts_with("the reason could not be written: ")));
+        // What an older release answers is understood.
+        let older: Answer = serde_json::from_str(r#"{"done":{"was_halted":true}}"#).expect("an answer");
+        assert_eq!(older, done(true));
     }
 }

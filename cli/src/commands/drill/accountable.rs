@@ -96,7 +96,8 @@ pub(super) fn done_already(noted: Result<(), Failure>) {
     }
 }
 
-/// Where an order was not carried out or not obeyed, and why; `None` if all is well.
+/// Where an order was not carried out or not obeyed, or a halt lacks its reason, and why; `None` if all is
+/// well.
 fn missed(hosts: &[OnHost], order: &Order) -> Option<String> {
     let what = match order {
         Order::Halt(_) => "drills are not halted",
@@ -107,7 +108,9 @@ fn missed(hosts: &[OnHost], order: &Order) -> Option<String> {
         let OnHost { host, done, undone, error, .. } = found;
         let why = error.as_deref().map_or(String::new(), |why| format!(" ({why})"));
         match (done, undone) {
-            (true, true) => None,
+            (true, true) => {
+                error.as_deref().map(|why| format!("drills are halted on host {host}, but {why}"))
+            }
             (false, _) => Some(format!("{what} on host {host}{why}: run `obol drill {again}` there")),
             (true, false) => Some(format!(
                 "faults are left to undo on host {host}{why}: `obol drill recover` there undoes them once their drill has ended"
@@ -292,5 +295,21 @@ mod tests {
         for text in ["", "yesterday", "25.11.2026", "2026-11-25 07:00"] {
             assert!(since(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_halt_that_is_in_force_without_its_reason_fails() {
+        let halted = |error: Option<&str>| OnHost {
+            host: 1,
+            done: true,
+            was_halted: false,
+            undone: true,
+            error: error.map(ToOwned::to_owned),
+        };
+        let order = Order::Halt(Halt { reason: "the sale".to_owned(), by: Who::this(), at: 7 });
+        assert_eq!(missed(&[halted(None)], &order), None);
+        let why = "the reason could not be written: No space left on device (os error 28)";
+        let said = missed(&[halted(None), halted(Some(why))], &order);
+        assert_eq!(said, Some(format!("drills are halted on host 1, but {why}")));
     }
 }
