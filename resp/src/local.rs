@@ -1,7 +1,7 @@
 //! Commands of Redis that need no state: the server answers them itself.
 
 use super::admission::Password;
-use super::batches::unix_ms;
+use super::batches::as_stored;
 use obol_smr::{Access, PAYLOAD_BYTES_MAX, Transaction};
 use std::cell::Cell;
 
@@ -124,7 +124,7 @@ impl Queued {
     fn push(&mut self, args: &[&[u8]]) -> Result<(), String> {
         let refused = obol_smr::refused_in_transaction(args);
         let is_pushed = refused.is_none()
-            && match obol_smr::from_now(args.iter().copied(), unix_ms) {
+            && match as_stored(args.iter().copied()) {
                 Some(args) => self.transaction.push(args.iter().map(Vec::as_slice)),
                 None => self.transaction.push(args.iter().copied()),
             };

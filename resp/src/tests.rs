@@ -450,6 +450,40 @@ fn times_of_day_are_those_of_the_server() {
 }
 
 #[test]
+fn a_time_of_day_that_is_too_late_or_none_is_refused_in_the_words_of_redis() {
+    let late = i64::MAX;
+    let none = "-ERR value is not an integer or out of range;";
+    for (command, why) in [
+        (format!("SET a 2 EXAT {late}"), "-ERR invalid expire time in 'set' command;"),
+        (format!("set a 2 nx get exat {late}"), "-ERR invalid expire time in 'set' command;"),
+        (format!("SET a 2 EX {late}"), "-ERR invalid expire time in 'set' command;"),
+        ("SET a 2 EXAT 0".to_owned(), "-ERR invalid expire time in 'set' command;"),
+        (format!("GETEX a EXAT {late}"), "-ERR invalid expire time in 'getex' command;"),
+        (format!("EXPIREAT a {late}"), "-ERR invalid expire time in 'expire' command;"),
+        (format!("EXPIRE a {late}"), "-ERR invalid expire time in 'expire' command;"),
+        ("SET a 2 PXAT 9223372036854775808".to_owned(), none),
+        ("SET a 2 EXAT soon".to_owned(), none),
+        ("GETEX a PXAT soon".to_owned(), none),
+        ("EXPIREAT a soon".to_owned(), none),
+        ("PEXPIREAT a 9223372036854775808".to_owned(), none),
+        ("EXPIREAT a".to_owned(), "-ERR wrong number of arguments for 'expireat' command;"),
+    ] {
+        let store = &mut Store::default();
+        let said = answers(store, &format!("SET a 1\n{command}\nGET a\nTTL a\n"));
+        assert_eq!(said, format!("+OK;{why}$1;1;:-1;"), "{command}");
+        // One with too few arguments is refused before EXEC.
+        if command == "EXPIREAT a" {
+            continue;
+        }
+        let said = answers(store, &format!("MULTI\n{command}\nGET a\nEXEC\n"));
+        assert_eq!(said, format!("+OK;+QUEUED;+QUEUED;*2;{why}$1;1;"), "{command}");
+    }
+    // A ms of the far future is one.
+    let lines = format!("SET a 1\nPEXPIREAT a {late}\nSET b 1 PXAT {late}\nGET a\nGET b\n");
+    assert_eq!(answers(&mut Store::default(), &lines), "+OK;:1;+OK;$1;1;$1;1;");
+}
+
+#[test]
 fn a_store_that_does_not_answer_is_reported_and_its_commands_are_refused() {
     let ((mut clients, mut connections), mut store, mut batches) =
         (connect(3), Store::default(), Batches::default());
