@@ -6,7 +6,7 @@
 
 use super::connection::Connection;
 use super::local::Setting;
-use super::long::{Begun, Done, Longs};
+use super::long::{ARGUMENT_BYTES_MAX, Begun, Done, Longs};
 use super::parse::Requests;
 use obol_smr::{Access, Batch, Long, Operation, STAGED_ARGS_MAX, STAGED_BYTES_MAX, WINDOW, from_now};
 use std::collections::{BTreeMap, VecDeque};
@@ -232,6 +232,12 @@ impl Batches {
             Begun::Sends => connection.take(len),
             Begun::Waits => connection.waits = true,
             Begun::TooLong => refuse(connection, len, requests),
+            Begun::LongArgument(bytes) => {
+                let why = format!(
+                    "-ERR a key or value has at most {ARGUMENT_BYTES_MAX} bytes, this one {bytes}\r\n"
+                );
+                connection.refuse(len, why.as_bytes());
+            }
         }
     }
 

@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 const LONG_MAX: usize = 2;
 /// Operations of theirs on the way, of those that the window of the client has room for.
 const PARTS_MAX: usize = 4;
+/// Bytes of the longest key or value, as the store has it: one that is longer is refused before its pieces
+/// are, for which a full store has no memory.
+pub(super) const ARGUMENT_BYTES_MAX: usize = 1 << 20;
 /// How often a command is sent again whose pieces did not arrive in order.
 const TRIES_MAX: u8 = 3;
 
@@ -107,6 +110,9 @@ impl Longs {
             return Begun::Waits;
         }
         let Some(long) = Long::new(id(), args.iter().copied()) else { return Begun::TooLong };
+        if let Some(longest) = args.iter().find(|arg| arg.len() > ARGUMENT_BYTES_MAX) {
+            return Begun::LongArgument(longest.len());
+        }
         self.newest += 1;
         let phase = Phase::Stages { sent: 0, taken: 0 };
         self.sending.insert(self.newest, Sending { of, len, access, long, phase, tries: 0 });
@@ -195,8 +201,13 @@ impl Longs {
                 }
                 Some(why) if !Long::is_misplaced(why) => {
                     let is_unknown = why.starts_with(b"-ERR unknown command");
-                    let why = if is_unknown { NOT_UNDERSTOOD.to_vec() } else { why.to_vec() };
-                    self.end(number, Some(why), !is_unknown)
+                    let is_read = sending.access == Access::Read;
+                    let why = match why {
+                        _ if is_unknown => NOT_UNDERSTOOD,
+                        why if is_read && why.starts_with(b"-OOM ") => NO_MEMORY_TO_READ,
+                        why => why,
+                    };
+                    self.end(number, Some(why.to_vec()), !is_unknown)
                 }
                 _ => self.again_from_the_start(number),
             },
@@ -285,10 +296,16 @@ pub(super) enum Begun {
     Waits,
     /// It is longer than the store takes.
     TooLong,
+    /// One of its arguments is: it has these bytes.
+    LongArgument(usize),
 }
 
 const NOT_UNDERSTOOD: &[u8] =
     b"-ERR the store does not understand long commands: its replicas are of another release\r\n";
 const NOT_STAGED: &[u8] =
     b"-ERR the command was not executed: the store has not kept all of it; send it again\r\n";
+/// Redis would read all the same, so its own words would mislead.
+const NO_MEMORY_TO_READ: &[u8] =
+    b"-OOM a command whose text or reply has more than about 1000 bytes needs memory also if it only \
+    reads, and used memory > 'maxmemory'\r\n";
 const LOST: &[u8] = b"-ERR the command was executed, and its reply is lost\r\n";

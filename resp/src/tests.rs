@@ -37,7 +37,10 @@ impl Store {
         for (id, operation) in std::mem::take(&mut self.begun) {
             let mut reply = Vec::new();
             match operation {
-                Operation::Propose(command) => self.service.apply(&command, &mut reply),
+                Operation::Propose(mut command) => {
+                    self.service.admit(&mut command);
+                    self.service.apply(&command, &mut reply);
+                }
                 Operation::Query(query) => self.service.read(&query, &mut reply),
                 Operation::Resize(_) => {}
             }
@@ -219,6 +222,39 @@ fn a_command_that_is_longer_than_the_store_takes_is_refused_and_the_next_one_exe
     let why =
         "-ERR a command has at most 1179648 bytes with lengths, in 1024 arguments; this one has 1200004 in 3";
     assert_eq!(String::from_utf8_lossy(&received[0]), format!("{why}\r\n:1\r\n"));
+}
+
+#[test]
+fn a_read_that_a_full_store_cannot_execute_says_what_is_wrong() {
+    let mut rng = Rng::new(1);
+    let mut store = Store { service: KeyValue::default().with_memory_max(1), ..Store::default() };
+    let mut said = |sends: Vec<u8>| {
+        let received = run(&[sends], &mut store, &mut Batches::default(), &mut rng);
+        String::from_utf8_lossy(&received[0]).into_owned()
+    };
+    assert_eq!(said(request(&["SET", "k", "v"])), "+OK\r\n");
+    let (long, longer) = ("k".repeat(2000), "k".repeat((1 << 20) + 1));
+    let (long, longer) = (long.as_str(), longer.as_str());
+    let why = "-ERR a key or value has at most 1048576 bytes, this one 1048577\r\n";
+    let full = "used memory > 'maxmemory'";
+    for (command, reply) in [
+        (["GET", "k"], "$1\r\nv\r\n".to_owned()),
+        (["INCR", "n"], format!("-OOM command not allowed when {full}.\r\n")),
+        (["GET", longer], why.to_owned()),
+        (
+            ["GET", long],
+            format!(
+                "-OOM a command whose text or reply has more than about 1000 bytes needs memory also if it only reads, \
+                 and {full}\r\n"
+            ),
+        ),
+    ] {
+        assert_eq!(said(request(&command)), reply);
+    }
+    // Others are executed after it.
+    let both = [request(&["SET", "k", longer]), request(&["INCR", "n"])].concat();
+    let received = run(&[both], &mut Store::default(), &mut Batches::default(), &mut Rng::new(1));
+    assert_eq!(String::from_utf8_lossy(&received[0]), format!("{why}:1\r\n"));
 }
 
 #[test]
