@@ -41,6 +41,10 @@ fn a_program_that_was_killed_is_missed_until_it_is_back_or_forgotten() {
     root.run(&["forget", "coord-1"]).refused(&["coord-1 runs"]);
     root.run(&["forget", "mine"]).ends(0);
     root.healthy();
+    // Nobody is missed any more, as `obol status` says, though its memory is still there.
+    for name in ["nobody", "mine"] {
+        root.run(&["forget", name]).refused(&["is not missed; those that are: none"]);
+    }
     // One that ends badly is missed, one that ends well has done its work, one that is asked to end leaves.
     let ends = |name: &str, of: &str, code: i32| {
         let mut child = program(&root, name, of);
@@ -61,6 +65,7 @@ fn a_program_that_was_killed_is_missed_until_it_is_back_or_forgotten() {
     root.until("it is down", |status| status.reasons().contains("app-1 down"));
     root.run(&["forget", "app-1"]).ends(0);
     root.healthy();
+    root.run(&["forget", "app-1"]).refused(&["app-1 is not missed; those that are: none"]);
     root.run(&["start", "app-1"]).ends(0);
     root.until("it is a member", |status| status.code == Some(0) && status.is_active("app-1"));
 }

@@ -155,6 +155,8 @@ pub struct Observer {
     pulses: Option<PulseReport>,
     /// The reasons of the last snapshot.
     judged: Vec<Reason>,
+    /// Those that did not run in the last snapshot and are expected back, without coordinators.
+    awaited: Vec<Name>,
     /// The newest view in regions of other hosts, where this one has no region with a view.
     learned: Option<Arc<View>>,
     /// Members whose events the last call of [`Observer::events`] could not read, and why.
@@ -196,6 +198,7 @@ impl Observer {
             newest_since: (ViewId(0), Instant::ZERO),
             pulses: None,
             judged: Vec::new(),
+            awaited: Vec::new(),
             learned: None,
             unread: Vec::new(),
         })
@@ -662,6 +665,9 @@ impl Observer {
         let absent = missing.iter().filter_map(|name| {
             Some(((*name).clone(), self.absence(name, processes, remote, view.as_deref())?))
         });
+        let down = others.iter().filter(|(name, kind)| !lives(name, *kind));
+        let down = down.filter_map(|(name, _)| Name::new(name).ok());
+        let awaited: Vec<Name> = down.chain(missed.iter().map(|one| one.name)).collect();
         let gone: Vec<String> = missed.iter().map(|one| one.name.to_string()).collect();
         let fates = missing
             .iter()
@@ -686,7 +692,13 @@ impl Observer {
         let (health, reasons) = judge::judge(snapshot, &expected);
         snapshot.health = health;
         snapshot.reasons = reasons.iter().map(|reason| reason.text.clone()).collect();
-        self.judged = reasons;
+        (self.judged, self.awaited) = (reasons, awaited);
+    }
+
+    /// Those that did not run in the last snapshot and are expected back, without coordinators: what its
+    /// reasons say is down or failed.
+    pub fn awaited(&self) -> &[Name] {
+        &self.awaited
     }
 
     /// The reasons of the last snapshot, with what they are about.

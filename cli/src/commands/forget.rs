@@ -58,9 +58,14 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Forget) -> Result<ExitCode,
                 "{name} is of host {home}: run `obol forget {name}` there"
             )));
         }
-        if named().next().is_none() {
-            let missed = snapshot.all_processes().filter(|p| !p.alive && !p.left);
-            let missed: Vec<&str> = missed.map(|p| p.name.as_str()).collect();
+        let awaited = observer.awaited();
+        if !awaited.contains(name) {
+            if named().any(|p| snapshot.is_member(p)) {
+                return Err(Failure::Refused(format!(
+                    "{name} has ended, and is a member until it is removed: forget it when `obol status` says that it failed"
+                )));
+            }
+            let missed: Vec<&str> = awaited.iter().map(Name::as_str).collect();
             let missed = if missed.is_empty() { "none".to_owned() } else { missed.join(", ") };
             return Err(Failure::Refused(format!("{name} is not missed; those that are: {missed}")));
         }
