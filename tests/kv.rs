@@ -165,6 +165,9 @@ fn a_value_outlives_the_server_that_took_it() {
     until("the second serves", || says(&root, &["get", "1"]).out == "hello\n");
     assert_eq!(says(&root, &["get", "2"]).ends(0).out, "world\n");
     assert!(says(&root, &["get", "3"]).ends(1).err.contains("does not have this key"));
+    // Not for a terminal, so as it is.
+    says(&root, &["put", "2", "\u{1b}[1mbold\u{7}"]).ends(0);
+    assert_eq!(says(&root, &["get", "2"]).ends(0).out, "\u{1b}[1mbold\u{7}\n");
     says(&root, &["put", "1", &"x".repeat(1025)]).refused(&["at most 1024 bytes, this one has 1025"]);
     stop(&root, &mut [("kv-2", second)]);
     assert_eq!(first.wait().expect("a child").code(), None, "killed");

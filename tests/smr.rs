@@ -65,6 +65,9 @@ fn a_store_survives_its_leader_and_a_replica_that_returns_without_memory() {
         std::fs::read_to_string(root.note("smr-1")).is_ok_and(|said| said.contains("\"redundancy\":3"))
     });
     assert_eq!(says(&root, &["put", "b", "2"]).code, Some(0));
+    // Not for a terminal, so as it is.
+    assert_eq!(says(&root, &["put", "bold", "\u{1b}[1m"]).code, Some(0));
+    assert_eq!(says(&root, &["get", "bold"]).ends(0).out, "\u{1b}[1m\n");
     assert_eq!(root.run(&["kill", "smr-1"]).code, Some(0));
     assert!(replicas[0].wait().is_ok());
     assert_eq!(says(&root, &["get", "a"]).ends(0).out.trim(), "1");

@@ -4,7 +4,7 @@
 use crate::plain;
 use serde::Serialize;
 use std::fmt;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IsTerminal as _, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -99,6 +99,22 @@ pub fn bytes(bytes: &[u8]) -> io::Result<()> {
     unread(io::stdout().lock().write_all(bytes))
 }
 
+/// Prints a value that a user has stored, and ends the line: on a terminal as text with escapes, elsewhere
+/// as its bytes are.
+pub fn value(bytes: &[u8]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let is_terminal = out.is_terminal();
+    unread(put_value(bytes, is_terminal, &mut out))
+}
+
+fn put_value(bytes: &[u8], is_terminal: bool, out: &mut impl Write) -> io::Result<()> {
+    if is_terminal {
+        return writeln!(out, "{}", plain::lines(&String::from_utf8_lossy(bytes)));
+    }
+    out.write_all(bytes)?;
+    out.write_all(b"\n")
+}
+
 /// Prints one JSON value on one line.
 pub fn json(value: &impl Serialize) -> io::Result<()> {
     line(plain::json(&serde_json::to_string(value)?))
@@ -157,4 +173,21 @@ pub fn remark(text: impl fmt::Display) -> io::Result<()> {
 /// Prints why a command failed.
 pub fn complain(failure: &Failure) -> io::Result<()> {
     remark(format_args!("obol: {failure}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stored_value_is_escaped_on_a_terminal_and_printed_as_it_is_elsewhere() {
+        let stored = b"\x1b[2J\xff\nx";
+        let put = |is_terminal| {
+            let mut out = Vec::new();
+            put_value(stored, is_terminal, &mut out).expect("memory");
+            out
+        };
+        assert_eq!(put(false), b"\x1b[2J\xff\nx\n");
+        assert_eq!(String::from_utf8(put(true)).expect("text"), "\\u{1b}[2J\u{fffd}\nx\n");
+    }
 }

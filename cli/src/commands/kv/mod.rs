@@ -205,7 +205,7 @@ fn one(site: &Site, options: &ClientOptions, operation: Operation) -> Result<Exi
         )));
     };
     match done.status {
-        Status::Done if is_get => output::line(String::from_utf8_lossy(&done.value))?,
+        Status::Done if is_get => output::value(&done.value)?,
         Status::Done => {}
         Status::Missing => return Err(Failure::Failed("the cache does not have this key".to_owned())),
         Status::Full => return Err(Failure::Failed("the cache has no room for another key".to_owned())),

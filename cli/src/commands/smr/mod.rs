@@ -172,13 +172,13 @@ pub(crate) fn run(root: &Path, cluster: Name, command: &Smr) -> Result<ExitCode,
         Smr::Recover(options) => recover::run(root, &site, options),
         Smr::Get { key, client } if key.len() > KEY_BYTES_MAX => {
             let reply = one(&site, client, Operation::Propose(long_key("GET", key)?))?.reply;
-            output::line(String::from_utf8_lossy(bulk_of(&reply)?))?;
+            output::value(bulk_of(&reply)?)?;
             Ok(ExitCode::SUCCESS)
         }
         Smr::Get { key, client } => {
             let query = KeyValue::get(key.as_bytes()).map_err(Failure::refused)?;
             let done = one(&site, client, Operation::Query(query))?;
-            output::line(String::from_utf8_lossy(found(&done)?))?;
+            output::value(found(&done)?)?;
             Ok(ExitCode::SUCCESS)
         }
         Smr::Put { key, value, client } => {
