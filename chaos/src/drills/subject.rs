@@ -122,7 +122,7 @@ pub(super) trait System {
         Box::new(|| false)
     }
 
-    /// Waits until all temporary faults are undone. The longest one lasts for `lasts`. Returns what
+    /// Waits until all temporary faults are undone. The longest one lasts for `lasts` more. Returns what
     /// could not be undone.
     fn undone(&mut self, lasts: Nanos) -> Result<Vec<String>, RunError>;
 
