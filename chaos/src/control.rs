@@ -1,8 +1,10 @@
 //! How commands request something of the `up` that supervises a cluster: one line of JSON each way
 //! over a Unix socket in the cluster's directory.
 
+use obol_fabric::Name;
 use obol_fabric::host::Process;
 use obol_fabric::host::peer::peer;
+use obol_node::hosts_here;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -21,6 +23,14 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The longest request or answer in bytes.
 pub const LINE_BYTES_MAX: u64 = 64 * 1024;
+
+/// The directory in which the supervisor of a cluster listens: one runs the processes of all hosts
+/// that are this one.
+pub fn supervised(root: &Path, cluster: Name) -> PathBuf {
+    let mut all = hosts_here(root, cluster).into_values().map(|name| root.join(name.as_str()));
+    let listens = all.find(|dir| dir.join(SOCKET).exists());
+    listens.unwrap_or_else(|| root.join(cluster.as_str()))
+}
 
 /// A request to the supervisor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,7 +5,10 @@
 pub mod control;
 pub mod drillfile;
 pub mod drills;
+pub mod ending;
 pub mod faults;
 pub mod floor;
+pub mod hosts;
 pub mod http;
 pub mod rollout;
+pub mod running;

@@ -3,21 +3,22 @@
 
 use crate::commands::coordinator;
 use crate::commands::smr::departed::Departure;
-use crate::commands::up::hosts::further_hosts;
 use crate::directory::Directory;
 use crate::logging;
 use crate::saved;
 use clap::Args;
 use obol_chaos::control::{self, ControlError, Request};
+use obol_chaos::ending;
+use obol_chaos::hosts::further_hosts;
 use obol_fabric::Name;
-use obol_fabric::host::{Cluster, Held, HostError, NameClaim, RegionInfo};
+use obol_fabric::host::{Cluster, HostError, NameClaim, RegionInfo};
 use obol_membership::Kind;
 use obol_node::{Deployment, Site, hosts_here};
 use obol_observe::{Observer, Process, Snapshot};
 use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::iter;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -76,20 +77,12 @@ struct DownJson {
 
 /// How long `down` waits for a supervisor, and for killed processes, to be gone.
 const DOWN_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long `stop` waits for a process to leave and end: longer than `obol run` gives its program by
-/// default.
-const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long `start` waits for a process to take its place or to end.
 const START_TIMEOUT: Duration = Duration::from_secs(5);
 /// A process whose name is wanted again while it is still dying is waited for this long.
 pub(crate) const DYING_TIMEOUT: Duration = Duration::from_secs(5);
 /// After this time `down` reports what it waits for.
 const REPORT_AFTER: Duration = Duration::from_secs(1);
-/// Why a killed process may not end.
-const KILL_HINT: &str =
-    "the signal was sent, and it has not ended; one in a frozen control group ends when that is thawed";
-/// Why a process that was asked to end may not.
-const STOP_HINT: &str = "it still runs; if it is frozen or hangs, `obol kill` ends it";
 /// Poll interval while processes end.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -141,14 +134,6 @@ fn gateways(root: &Path, cluster: Name) -> impl Iterator<Item = (u8, RegionInfo)
 
 fn gateway_names(root: &Path, cluster: Name) -> Vec<Name> {
     gateways(root, cluster).map(|(_, gateway)| gateway.name).collect()
-}
-
-/// The directory in which the supervisor of a cluster listens: one runs the processes of all hosts
-/// that are this one.
-pub(crate) fn supervised(root: &Path, cluster: Name) -> PathBuf {
-    let mut all = hosts_here(root, cluster).into_values().map(|name| root.join(name.as_str()));
-    let listens = all.find(|dir| dir.join(control::SOCKET).exists());
-    listens.unwrap_or_else(|| root.join(cluster.as_str()))
 }
 
 /// Observers of a cluster on all hosts that are this machine, that of this name first.
@@ -220,7 +205,7 @@ pub(crate) fn kill(
     Target { target, json }: &Target,
 ) -> Result<ExitCode, Failure> {
     if let Some((_, gateway)) = gateway(root, cluster, target) {
-        end_by(target, gateway.process, Held::kill, "kill", KILL_HINT)?;
+        ending::kill(target, gateway.process)?;
         output::json_or(*json, &EndedJson::gateway(&gateway), |ended| {
             output::line(format_args!("killed {target} (pid {})", ended.pid))
         })?;
@@ -229,7 +214,7 @@ pub(crate) fn kill(
     let (observer, snapshot) = locate(root, cluster, target)?;
     let process = find(&snapshot, target, &gateway_names(root, cluster))
         .map_err(|none| elsewhere(root, &observer, &snapshot, (target, "kill")).unwrap_or(none))?;
-    at_once(process)?;
+    ending::kill(process.name.as_str(), process.process)?;
     output::json_or(*json, &EndedJson::member(process, None), |ended| {
         output::line(format_args!(
             "killed {} (pid {}, incarnation {})",
@@ -246,7 +231,7 @@ pub(crate) fn stop(
     Target { target, json }: &Target,
 ) -> Result<ExitCode, Failure> {
     if let Some((host, gateway)) = gateway(root, cluster, target) {
-        end_by(target, gateway.process, Held::terminate, "stop", STOP_HINT)?;
+        ending::stop(target, gateway.process)?;
         output::json_or(*json, &EndedJson::gateway(&gateway), |ended| {
             output::line(format_args!(
                 "stopped {target} (pid {}): the other hosts cannot reach host {host}, and exclude it until it is started again",
@@ -259,7 +244,7 @@ pub(crate) fn stop(
     let process = find(&snapshot, target, &gateway_names(root, cluster))
         .map_err(|none| elsewhere(root, &observer, &snapshot, (target, "stop")).unwrap_or(none))?;
     let departure = Departure::of(root, cluster, process.name)?;
-    end(process)?;
+    ending::stop(process.name.as_str(), process.process)?;
     // Whether it left or just ended, because no majority let it go, is in the newest view.
     let (name, who) = (process.name, process.incarnation);
     let after = observer.snapshot();
@@ -289,36 +274,6 @@ pub(crate) fn stop(
     Ok(if left { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Kills a process, and waits until it has ended.
-pub(crate) fn at_once(process: &Process) -> Result<(), Failure> {
-    end_by(process.name.as_str(), process.process, Held::kill, "kill", KILL_HINT)
-}
-
-/// Asks a process to leave and end, and waits until it has.
-pub(crate) fn end(process: &Process) -> Result<(), Failure> {
-    end_by(process.name.as_str(), process.process, Held::terminate, "stop", STOP_HINT)
-}
-
-fn end_by(
-    name: &str,
-    process: obol_fabric::host::Process,
-    signal: impl Fn(&Held) -> std::io::Result<()>,
-    how: &str,
-    hint: &str,
-) -> Result<(), Failure> {
-    let failed = |error: std::io::Error| Failure::Failed(format!("could not {how} {name}: {error}"));
-    let held = process.hold().map_err(failed)?;
-    signal(&held).map_err(failed)?;
-    let end = Instant::now() + STOP_TIMEOUT;
-    while !held.has_ended() {
-        if Instant::now() > end {
-            return Err(failed(std::io::Error::other(hint)));
-        }
-        std::thread::sleep(POLL_INTERVAL);
-    }
-    Ok(())
-}
-
 pub(crate) fn start(
     root: &Path,
     cluster: Name,
@@ -330,7 +285,7 @@ pub(crate) fn start(
     {
         return Err(started_by_others(&site.deployment, target));
     }
-    let dir = supervised(root, cluster);
+    let dir = control::supervised(root, cluster);
     let pid =
         control::request(&dir, &Request::Start { name: target.to_owned() }).map_err(Failure::refused)?;
     let pid = pid.unwrap_or(0);

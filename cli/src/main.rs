@@ -9,17 +9,14 @@ mod ending;
 mod leaving;
 mod logging;
 mod names;
-mod peer_server;
 mod pulses;
 mod replacement;
-mod running;
 mod saved;
 #[cfg(test)]
 #[path = "../../observe/tests/support/scrambled.rs"]
 mod scrambled;
 mod signals;
 mod table;
-mod usage;
 mod values;
 
 use commands::root::{Cli, ClusterArgs};

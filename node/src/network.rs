@@ -12,6 +12,15 @@ use std::path::{Path, PathBuf};
 /// The default port: over RDMA of coordinator 1, and coordinator n listens n - 1 above; over IP of
 /// all gateways.
 pub const PORT: u16 = 7471;
+/// An address with or without the port of the first coordinator.
+pub fn listen(text: &str) -> Result<SocketAddr, String> {
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    let address = bare.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, PORT));
+    address
+        .or_else(|_| text.parse())
+        .map_err(|_| "an address looks like 10.1.0.1, or 10.1.0.1:7471".to_owned())
+}
+
 /// The default multicast groups, from the block for use within one organisation (RFC 2365).
 pub const GROUPS: Groups = Groups {
     coordinators: IpAddr::V4(Ipv4Addr::new(239, 192, 77, 1)),
@@ -227,4 +236,18 @@ pub fn print_id(id: u64) -> String {
 pub(crate) fn parse_id(text: &str) -> Option<u64> {
     let digits = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     digits.then(|| u64::from_str_radix(text, 16).ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_may_have_a_port() {
+        assert_eq!(listen("10.1.0.1"), Ok(SocketAddr::from(([10, 1, 0, 1], 7471))));
+        assert_eq!(listen("10.1.0.1:80"), Ok(SocketAddr::from(([10, 1, 0, 1], 80))));
+        assert_eq!(listen("fd00::1").map(|at| at.port()), Ok(7471));
+        assert_eq!(listen("[fd00::1]"), listen("fd00::1"));
+        assert!(listen("host").is_err());
+    }
 }

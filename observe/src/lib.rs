@@ -36,6 +36,7 @@ mod source;
 pub mod stats;
 pub mod tail;
 pub mod timeline;
+pub mod usage;
 
 pub use absence::Absence;
 pub use deciders::{Deciders, spare};

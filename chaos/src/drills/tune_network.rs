@@ -8,6 +8,7 @@
 //! that are rare in one direction are extrapolated with those of the others.
 
 mod seconds;
+mod wanted;
 
 use obol_fabric::ip::PulseReport;
 use obol_fabric::pulse::{PERIOD_MIN, TIMEOUT_PERIODS_MIN};
@@ -19,6 +20,8 @@ use seconds::{Common, Seconds};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+
+pub use wanted::{confidence, every};
 
 /// Seconds of a block: gateways report once a second.
 const BLOCK_SECONDS: f64 = 1.0;

@@ -1,9 +1,9 @@
 //! `obol logs`: the log lines of all processes of this host, and the flight recorders of all hosts,
 //! merged by time.
 
-use crate::commands::up::hosts::further_hosts;
 use crate::names::{self, Known};
 use clap::Args;
+use obol_chaos::hosts::further_hosts;
 use obol_fabric::{Name, Nanos, ViewId};
 use obol_logs::read::{self, Found, JournalReader, Query, STAMP, Seconds, Tail};
 use obol_logs::when::{When, end_of};

@@ -3,7 +3,7 @@
 
 pub(crate) mod agent;
 pub(crate) mod app;
-mod bench;
+mod cleanup;
 mod completions;
 mod config;
 mod console;
@@ -47,7 +47,6 @@ mod upgrade;
 mod watch;
 
 use crate::ending;
-use crate::running;
 use clap::Subcommand;
 use obol_fabric::Name;
 use obol_term::output::Failure;
@@ -151,7 +150,7 @@ commands! {
     Fabric(fabric::FabricCommand) => fabric::run,
     #[command(subcommand, alias = "deaths")]
     Detector(detector::DetectorCommand) => detector::run,
-    Bench(bench::Bench) => bench::run,
+    Bench(obol_bench::Bench) => obol_bench::run,
     #[command(subcommand)]
     Sim(sim::Sim) => sim::run,
     #[command(subcommand)]
@@ -176,7 +175,7 @@ commands! {
     #[command(hide = true)]
     PrefilledConsole(prefilled_console::PrefilledConsole) => prefilled_console::run,
     #[command(hide = true)]
-    Cleanup(running::Cleanup) => running::clean_up,
+    Cleanup(cleanup::Cleanup) => cleanup::run,
     #[command(hide = true)]
-    Floor(bench::Floor) => bench::measure_floor,
+    Floor(obol_bench::Floor) => obol_bench::measure_floor,
 }

@@ -1,6 +1,6 @@
 //! `obol shadow`: watches the failovers of another system beside those of obol.
 
-use crate::commands::bench::failovers_over_ip;
+use obol_bench::failovers_over_ip;
 use obol_fabric::Name;
 use obol_profiles::Profile;
 use obol_term::output::Failure;

@@ -2,11 +2,12 @@
 //! writes a profile.
 
 use crate::commands::tune_network;
-use crate::running::{Running, Shape, dies_with_parent};
 use crate::signals;
 use clap::Args;
 use obol_chaos::drills::Host;
 use obol_chaos::drills::tune::{self, Counted, Measured, PAUSES, Recommended, Tuned};
+use obol_chaos::drills::tune_network::{confidence, every};
+use obol_chaos::running::{Running, Shape, dies_with_parent};
 use obol_fabric::host::sched;
 use obol_fabric::{Name, Nanos};
 use obol_profiles::Profile;
@@ -54,10 +55,10 @@ pub(crate) struct Tune {
     #[arg(long, conflicts_with_all = ["timely", "time", "profile"])]
     pub(crate) network: bool,
     /// The wanted time between two false suspicions in the whole cluster
-    #[arg(long, value_name = "TIME", default_value = "1mo", requires = "network", value_parser = tune_network::every)]
+    #[arg(long, value_name = "TIME", default_value = "1mo", requires = "network", value_parser = every)]
     pub(crate) every: f64,
     /// The confidence of that, in percent
-    #[arg(long, value_name = "PERCENT", default_value = "95", requires = "network", value_parser = tune_network::confidence)]
+    #[arg(long, value_name = "PERCENT", default_value = "95", requires = "network", value_parser = confidence)]
     pub(crate) confidence: f64,
     /// The number of another host and a copy of its cluster's directory, with what its gateway has
     /// measured

@@ -1,6 +1,5 @@
 //! `obol upgrade`: restarts the daemons of this host one at a time, and stops on trouble.
 
-use crate::ending::supervised;
 use crate::{alone, signals};
 use clap::Args;
 use obol_chaos::control;
@@ -407,7 +406,7 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Upgrade) -> Result<ExitCode
         let stop = signals::ending()?;
         let command = match &args.restart {
             Some(command) => command.clone(),
-            None if supervised(root, cluster).join(control::SOCKET).exists() => {
+            None if control::supervised(root, cluster).join(control::SOCKET).exists() => {
                 return Err(Failure::Refused(format!(
                     "cluster {cluster} was started by `obol up`, and has no units of systemd to restart; say how: \
                      --restart 'obol stop \"$OBOL_NAME\" && obol start \"$OBOL_NAME\"'"

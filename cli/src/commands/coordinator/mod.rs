@@ -305,7 +305,7 @@ impl Change {
         let name = coordinator_name(number);
         let (snapshot, _) = self.look()?;
         if !lives(&snapshot, number) {
-            let pid = start(&self.site, &ending::supervised(&self.root, self.cluster), number)?;
+            let pid = start(&self.site, &control::supervised(&self.root, self.cluster), number)?;
             self.say(format_args!("started {name} (pid {pid})"))?;
         }
         self.wish(number, true)
@@ -377,7 +377,7 @@ impl Change {
     }
 
     fn stop(&self, process: &Process) -> Result<(), Failure> {
-        ending::end(process)?;
+        obol_chaos::ending::stop(process.name.as_str(), process.process)?;
         self.say(format_args!("stopped {} (pid {})", process.name, process.process.pid))
     }
 

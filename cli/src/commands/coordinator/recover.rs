@@ -267,7 +267,8 @@ impl<'a> Attempt<'a> {
             let snapshot = self.observer.snapshot();
             for process in snapshot.processes.iter().filter(|p| p.alive) {
                 if started.iter().any(|(_, pid)| *pid == process.process.pid) {
-                    ending::at_once(process).map_err(|failure| failure.to_string())?;
+                    obol_chaos::ending::kill(process.name.as_str(), process.process)
+                        .map_err(|failure| failure.to_string())?;
                 }
             }
             if Instant::now() > end {

@@ -6,13 +6,13 @@ use crate::commands::smr::clients::{self, Clients};
 use crate::commands::smr::preset::{PresetName, distinct};
 use crate::commands::smr::replicas::{self, Replicas};
 use crate::commands::smr::store::{Store, VictimName};
-use crate::running::{Running, START_TIMEOUT, Shape};
 use crate::signals;
 use clap::{Args, ValueEnum};
 use obol_chaos::drills::Host;
 use obol_chaos::drills::engines::{
     Answers, End, Fault, HEADS, Measured, Measuring, Repetition, Report, TEXT_COLUMNS,
 };
+use obol_chaos::running::{Running, START_TIMEOUT, Shape};
 use obol_fabric::host::clock;
 use obol_fabric::{Instant, Nanos, ViewId};
 use obol_profiles::Profile;

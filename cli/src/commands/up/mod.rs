@@ -1,21 +1,23 @@
 //! `obol up`: make a cluster's memory, start its processes, show it, and end it without a trace.
 
+mod announce;
 mod child_logs;
-pub(crate) mod hosts;
-mod live;
+pub(crate) mod live;
 mod log;
 mod spares;
 
 use crate::directory::Made;
 use crate::ending::{DYING_TIMEOUT, unused};
 use crate::logging::LogOptions;
-use crate::{running, saved, signals, values};
+use crate::{saved, signals};
+use announce::announce;
 use child_logs::{ChildLogs, by_reason};
 use clap::Args;
 use clap::builder::ArgPredicate;
-use hosts::HostNames;
 use live::{Live, SummaryJson};
 use obol_chaos::control::{self, Answer, Request};
+use obol_chaos::hosts::{self, HostNames};
+use obol_chaos::running;
 use obol_console::options::Look;
 use obol_console::{Background, Console};
 use obol_fabric::Name;
@@ -82,7 +84,7 @@ pub(crate) struct Up {
     pub(crate) environment: obol_fabric::Name,
     /// Join the processes over RDMA, by this address of the host, instead of shared memory; try the
     /// profile soft-roce
-    #[arg(long, value_name = "IP[:PORT]", value_parser = values::listen)]
+    #[arg(long, value_name = "IP[:PORT]", value_parser = obol_node::network::listen)]
     pub(crate) rdma: Option<SocketAddr>,
     /// Have them know each other by keys, as the processes of several hosts do: connections and
     /// datagrams are authenticated
@@ -491,7 +493,7 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
     // directory.
     let hosts = HostNames::new(cluster, options.hosts)?;
     let former = hosts::further_hosts(root, cluster);
-    let deployments = hosts::deployments(&deployment, root, &hosts)?;
+    let deployments = hosts::deployments(&deployment, root, &hosts, obol_agent::seed())?;
     let made = hosts.all().iter().zip(&deployments).map(|(name, of)| Made::new(root, *name, of));
     let directories: Vec<Made> = made.collect::<Result<_, _>>()?;
     // A crashed one of this name may have had more hosts: their memory is made anew, and goes at once.
@@ -520,7 +522,7 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
         supervisor.start(name).map_err(Failure::Failed)?;
     }
     if !options.json && !console {
-        hosts.announce(&deployment)?;
+        announce(&hosts, &deployment)?;
     }
     let observer = Observer::open(root, cluster).map_err(Failure::failed)?;
     let quiet = console || options.headless && !options.json;

@@ -8,10 +8,10 @@ mod resp;
 
 use super::preset::{PresetName, distinct};
 use super::replicas::Replicas;
-use crate::commands::bench::{Figure, beside, code, table};
 use clap::{Args, Subcommand};
 use failover::Outages;
 use load::{KEYS, Kind, Measured, RING};
+use obol_bench::{Figure, beside, code, table};
 use obol_chaos::drills::Host;
 use obol_fabric::Nanos;
 use obol_node::Site;

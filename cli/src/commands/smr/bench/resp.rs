@@ -1,10 +1,10 @@
 //! `obol smr bench resp`: redis-benchmark against replicas and against one real Redis, in turns.
 
 use super::{Common, Report, median, report};
-use crate::commands::bench::Figure;
 use crate::commands::smr::replicas::{PATIENCE, Replicas};
-use crate::peer_server::{PeerServer, free_ports, is_installed};
 use clap::Args;
+use obol_bench::Figure;
+use obol_bench::peer_server::{PeerServer, free_ports, is_installed};
 use obol_chaos::drills::Host;
 use obol_node::Site;
 use obol_term::output::{self, Failure};

@@ -2,8 +2,8 @@
 //! each beside the bare instructions that it cannot do without.
 
 use super::Figure;
-use crate::commands::up::hosts::{self, HostNames};
-use crate::running::{Reaper, dies_with_parent};
+use obol_chaos::hosts::{self, HostNames};
+use obol_chaos::running::{Reaper, dies_with_parent};
 use obol_fabric::host::{Cluster, Region, clock};
 use obol_fabric::{Drive, Event, Fabric, Instant, Layout, Machine, Name, Nanos, ViewId};
 use obol_membership::consensus::{Consensus, Engine, Outcome};
@@ -105,7 +105,7 @@ impl Acceptors {
         let gateways_on = if let Over::Ip(core) = over { Some(core) } else { None };
         let names = HostNames::new(name, gateways_on.map(|_| PROPOSER as u8))?;
         let (mut sites, mut cleanup) = (Vec::new(), Vec::new());
-        let deployments = hosts::deployments(&deployment, &root, &names)?;
+        let deployments = hosts::deployments(&deployment, &root, &names, obol_agent::seed())?;
         for (name, deployment) in names.all().iter().zip(&deployments) {
             cleanup.push(Reaper::of_own_cluster(&root, *name, None)?);
             let site = Site::create(&root, *name, deployment.clone()).map_err(Failure::failed)?;

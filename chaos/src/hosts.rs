@@ -4,13 +4,12 @@
 //! The memory of host `n` is that of a cluster `NAME.n` in the same root; host 1 has the name
 //! itself. So every command works on each of them.
 
-use crate::commands::root;
 use obol_fabric::Name;
 use obol_fabric::identity::Duty;
 use obol_node::keys::Authority;
 use obol_node::network::{Fabric, GROUPS, Network, turn};
 use obol_node::{Deployment, Site};
-use obol_term::output::{self, Failure};
+use obol_term::output::Failure;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 
@@ -21,49 +20,29 @@ const PORTS_MAX: u32 = 100;
 
 /// The names that a cluster has on its hosts.
 #[derive(Clone, Debug)]
-pub(crate) struct HostNames(Vec<Name>);
+pub struct HostNames(Vec<Name>);
 
 impl HostNames {
     /// Those of a cluster on one host, or on several.
-    pub(crate) fn new(cluster: Name, hosts: Option<u8>) -> Result<Self, Failure> {
+    pub fn new(cluster: Name, hosts: Option<u8>) -> Result<Self, Failure> {
         let further = (2..=hosts.unwrap_or(1)).map(|n| named(cluster, n));
         let all = [Ok(cluster)].into_iter().chain(further).collect::<Result<_, _>>();
         all.map(Self).map_err(|error| Failure::Refused(format!("{cluster}.N, the name on host N: {error}")))
     }
 
     /// The name on the host of process `number` of its kind, from 1: they take turns.
-    pub(crate) fn of(&self, number: u16) -> Name {
+    pub fn of(&self, number: u16) -> Name {
         self.0.get(turn(number, self.0.len()) - 1).copied().unwrap_or_default()
     }
 
-    pub(crate) fn all(&self) -> &[Name] {
+    /// The name on each host, in the order of their numbers.
+    pub fn all(&self) -> &[Name] {
         &self.0
     }
 
-    pub(crate) fn are_several(&self) -> bool {
+    /// Whether the cluster has more than one host.
+    pub fn are_several(&self) -> bool {
         self.0.len() > 1
-    }
-
-    /// Says what was started, and what to do with it.
-    pub(crate) fn announce(&self, deployment: &Deployment) -> std::io::Result<()> {
-        let cluster = self.of(1);
-        let Deployment { coordinators, caches, apps, profile, .. } = deployment;
-        output::line(format_args!(
-            "obol: cluster {cluster}, profile {}, coordinators {coordinators}, caches {caches}, apps {apps}. Ctrl-C ends it",
-            profile.name
-        ))?;
-        let place =
-            if cluster.as_str() == root::DEFAULT { String::new() } else { format!(" --cluster {cluster}") };
-        output::line(format_args!(
-            "In another terminal: `obol status{place}`, `obol kill app-1{place}`, `obol drill app{place}`"
-        ))?;
-        if let [_, second, ..] = self.all() {
-            output::line(format_args!(
-                "Its {} hosts are this one; as host 2 sees it: `obol status --cluster {second}`",
-                self.all().len()
-            ))?;
-        }
-        Ok(())
     }
 }
 
@@ -88,18 +67,18 @@ fn free_port(hosts: u8) -> Result<u16, Failure> {
     Err(Failure::Failed(format!("no port for the gateways is free on all of {hosts} loopback addresses")))
 }
 
-/// The cluster as each host sees it.
-pub(crate) fn deployments(
+/// The cluster as each host sees it. If there are several, `id` is that of the cluster.
+pub fn deployments(
     deployment: &Deployment,
     root: &Path,
     names: &HostNames,
+    id: u64,
 ) -> Result<Vec<Deployment>, Failure> {
     if !names.are_several() {
         return Ok(vec![deployment.clone()]);
     }
     let hosts = names.0.len() as u8;
     let port = free_port(hosts)?;
-    let id = obol_agent::seed();
     let addresses: Vec<IpAddr> = (1..=hosts).map(address).collect();
     // One that comes later, in place of another, has a host as well.
     let most = deployment.profile.limits.proposers as usize;
@@ -126,7 +105,7 @@ pub(crate) fn deployments(
 }
 
 /// Makes the keys of all hosts, each in the directory of its memory.
-pub(crate) fn make_keys(deployments: &[Deployment]) -> Result<(), Failure> {
+pub fn make_keys(deployments: &[Deployment]) -> Result<(), Failure> {
     let networks = || deployments.iter().filter_map(|deployment| deployment.network.as_ref());
     let Some(first) = networks().next() else { return Ok(()) };
     let (authority, _) = Authority::new(Name::default(), first.id).map_err(Failure::failed)?;
@@ -140,7 +119,7 @@ pub(crate) fn make_keys(deployments: &[Deployment]) -> Result<(), Failure> {
 }
 
 /// The names of a cluster on further hosts that are this one; none if it has no such hosts.
-pub(crate) fn further_hosts(root: &Path, cluster: Name) -> Vec<Name> {
+pub fn further_hosts(root: &Path, cluster: Name) -> Vec<Name> {
     let id = |name| Some(Site::open(root, name).ok()?.deployment.network?.id);
     let Some(own) = id(cluster) else { return Vec::new() };
     let further = (2..=obol_fabric::host::HOST_MAX).map_while(|host| named(cluster, host).ok());

@@ -6,7 +6,6 @@
 //! kernel closes the pipe; the reaper then ends the cluster and removes its files. No signal
 //! handler has a part in it, and nothing else lies in the file system.
 
-use clap::Args;
 use obol_fabric::Name;
 use obol_fabric::host::{Cluster, HostError};
 use obol_node::Site;
@@ -17,30 +16,30 @@ use std::ffi::OsStr;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a cluster may take to come up.
-pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(20);
+pub const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Which cluster to start.
-pub(crate) struct Shape<'a> {
+pub struct Shape<'a> {
     /// What it is called, before this process's id.
-    pub(crate) name: &'a str,
+    pub name: &'a str,
     /// Every constant of it.
-    pub(crate) profile: &'a Profile,
+    pub profile: &'a Profile,
     /// Nodes, with an app each.
-    pub(crate) apps: u16,
+    pub apps: u16,
     /// Lease caches.
-    pub(crate) caches: u16,
+    pub caches: u16,
     /// Hosts that reach each other over IP, if it is not one.
-    pub(crate) hosts: Option<u8>,
+    pub hosts: Option<u8>,
     /// It must be healthy within this time.
-    pub(crate) patience: Duration,
+    pub patience: Duration,
     /// Its processes write logs, of every level.
-    pub(crate) logs: bool,
+    pub logs: bool,
 }
 
 /// How long a reaper may take to end on request; then it is killed, and its files are removed here.
@@ -53,19 +52,21 @@ const END_OF_PROFILE: u8 = 0;
 const PROFILE_BYTES_MAX: u64 = 1 << 20;
 
 /// A child of this process that ends when this process does, and clears up a cluster.
-pub(crate) struct Reaper {
+pub struct Reaper {
     child: Child,
     /// Open for as long as this process lives.
     pipe: Option<ChildStdin>,
-    pub(crate) root: PathBuf,
-    pub(crate) cluster: Name,
+    /// The clusters' directory.
+    pub root: PathBuf,
+    /// The cluster that it clears up.
+    pub cluster: Name,
 }
 
 impl Reaper {
     /// Removes a cluster that this process makes in its own memory, without supervised processes:
     /// the cluster's directory, and a folder of files beside it, however this process ends. Called
     /// before the cluster is made.
-    pub(crate) fn of_own_cluster(root: &Path, cluster: Name, folder: Option<&Path>) -> Result<Self, Failure> {
+    pub fn of_own_cluster(root: &Path, cluster: Name, folder: Option<&Path>) -> Result<Self, Failure> {
         let mut command = this_program()?;
         command.arg("cleanup");
         command.args(folder.map(|folder| [OsStr::new("--folder"), folder.as_os_str()]).into_iter().flatten());
@@ -135,27 +136,19 @@ fn remove(root: &Path, cluster: Name) {
     }
 }
 
-/// Removes a cluster when the command that made it has ended (started by commands with a
-/// cluster of their own)
-#[derive(Debug, Args)]
-pub(crate) struct Cleanup {
-    /// A folder of files that goes with it
-    #[arg(long)]
-    folder: Option<PathBuf>,
-}
-
-/// `obol cleanup`, the other end of [`Reaper::of_own_cluster`].
-pub(crate) fn clean_up(root: &Path, cluster: Name, args: &Cleanup) -> Result<ExitCode, Failure> {
+/// `obol cleanup`, the other end of [`Reaper::of_own_cluster`]: removes a cluster, and a folder that
+/// goes with it, when the command that made it has ended.
+pub fn clean_up(root: &Path, cluster: Name, folder: Option<&Path>) -> Result<(), Failure> {
     io::copy(&mut io::stdin().lock(), &mut io::sink()).map_err(Failure::failed)?;
     remove(root, cluster);
-    match args.folder.as_ref().map(std::fs::remove_dir_all) {
+    match folder.map(std::fs::remove_dir_all) {
         Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => Err(Failure::failed(error)),
-        _ => Ok(ExitCode::SUCCESS),
+        _ => Ok(()),
     }
 }
 
 /// The profile that a command sent to the `up` that keeps its cluster.
-pub(crate) fn profile_sent() -> Result<Profile, Failure> {
+pub fn profile_sent() -> Result<Profile, Failure> {
     let mut text = Vec::new();
     let mut from = BufReader::with_capacity(1, io::stdin().lock()).take(PROFILE_BYTES_MAX);
     from.read_until(END_OF_PROFILE, &mut text).map_err(Failure::failed)?;
@@ -167,7 +160,7 @@ pub(crate) fn profile_sent() -> Result<Profile, Failure> {
 }
 
 /// Sets the flag when the command that started this one has ended.
-pub(crate) fn stop_with_sender(stop: Arc<AtomicBool>) -> Result<(), Failure> {
+pub fn stop_with_sender(stop: Arc<AtomicBool>) -> Result<(), Failure> {
     let wait = move || {
         // An error is an end as well.
         let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
@@ -178,7 +171,7 @@ pub(crate) fn stop_with_sender(stop: Arc<AtomicBool>) -> Result<(), Failure> {
 }
 
 /// A command that runs a program which dies with this thread, pinned to a core if one is given.
-pub(crate) fn dies_with_parent(program: &str, core: Option<u32>) -> io::Result<Command> {
+pub fn dies_with_parent(program: &str, core: Option<u32>) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["exec-with-parent", "--parent", &std::process::id().to_string()]);
     if let Some(core) = core {
@@ -189,13 +182,14 @@ pub(crate) fn dies_with_parent(program: &str, core: Option<u32>) -> io::Result<C
 }
 
 /// A cluster that a child process supervises. It ends with this.
-pub(crate) struct Running {
-    pub(crate) reaper: Reaper,
+pub struct Running {
+    /// What ends it.
+    pub reaper: Reaper,
 }
 
 impl Running {
     /// Starts a cluster and waits until it is healthy.
-    pub(crate) fn start(root: &Path, shape: &Shape<'_>) -> Result<Self, Failure> {
+    pub fn start(root: &Path, shape: &Shape<'_>) -> Result<Self, Failure> {
         let cluster =
             Name::new(&format!("{}-{}", shape.name, std::process::id())).map_err(Failure::failed)?;
         let mut profile = shape.profile.to_toml().into_bytes();
@@ -234,11 +228,13 @@ impl Running {
         }
     }
 
-    pub(crate) fn observer(&self) -> Result<Observer, Failure> {
+    /// Opens an observer of it.
+    pub fn observer(&self) -> Result<Observer, Failure> {
         Observer::open(&self.reaper.root, self.reaper.cluster).map_err(Failure::failed)
     }
 
-    pub(crate) fn site(&self) -> Result<Site, Failure> {
+    /// Opens its directory on this host.
+    pub fn site(&self) -> Result<Site, Failure> {
         Site::open(&self.reaper.root, self.reaper.cluster).map_err(Failure::failed)
     }
 }

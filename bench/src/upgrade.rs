@@ -3,11 +3,11 @@
 //! whether they are active.
 
 use super::{Figure, PROFILE};
-use crate::ending;
-use crate::running::{Running, START_TIMEOUT, Shape, dies_with_parent};
 use clap::Args;
 use obol_agent::{AttachError, Attached, Embedded};
 use obol_chaos::control::{self, Request};
+use obol_chaos::ending;
+use obol_chaos::running::{Running, START_TIMEOUT, Shape, dies_with_parent};
 use obol_fabric::{Name, Nanos};
 use obol_membership::Kind;
 use obol_node::Site;
@@ -340,11 +340,13 @@ fn upgrade(running: &Running) -> Result<(), Failure> {
 /// All end at once; when the last has ended, all are started on the memory that they left.
 fn restart(running: &Running, before: &Snapshot) -> Result<(), Failure> {
     thread::scope(|scope| {
-        let ends: Vec<_> = daemons(before).map(|daemon| scope.spawn(|| ending::end(daemon))).collect();
+        let ends: Vec<_> = daemons(before)
+            .map(|daemon| scope.spawn(|| ending::stop(daemon.name.as_str(), daemon.process)))
+            .collect();
         ends.into_iter()
             .try_for_each(|end| end.join().map_err(|_| Failure::Failed("a thread panicked".to_owned()))?)
     })?;
-    let dir = ending::supervised(&running.reaper.root, running.reaper.cluster);
+    let dir = control::supervised(&running.reaper.root, running.reaper.cluster);
     daemons(before).try_for_each(|daemon| {
         let name = daemon.name.to_string();
         control::request(&dir, &Request::Start { name }).map(drop).map_err(Failure::failed)

@@ -1,9 +1,9 @@
 //! What processes use, as `/proc` says.
 
-use obol_observe::figures::total;
+use crate::figures::total;
 
 /// Processor time that all threads of a process have used, in nanoseconds.
-pub(crate) fn used(pid: u32) -> u64 {
+pub fn used(pid: u32) -> u64 {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
     let tasks = tasks.into_iter().flatten().filter_map(Result::ok);
     let used = tasks
@@ -13,13 +13,13 @@ pub(crate) fn used(pid: u32) -> u64 {
 }
 
 /// Resident memory of a process in KiB; 0 if it has ended.
-pub(crate) fn resident(pid: u32) -> u64 {
+pub fn resident(pid: u32) -> u64 {
     kib(pid, "VmRSS:")
 }
 
 /// Memory of a process that no file and no other process has, in KiB: heap and stacks; 0 if it has
 /// ended.
-pub(crate) fn private(pid: u32) -> u64 {
+pub fn private(pid: u32) -> u64 {
     kib(pid, "RssAnon:")
 }
 

@@ -4,10 +4,10 @@
 mod mistakes;
 
 use super::{Figure, ip_failover, report};
-use crate::commands::tune_network::every;
-use crate::running::Running;
 use clap::Args;
 use obol_chaos::drills::healthy;
+use obol_chaos::drills::tune_network::every;
+use obol_chaos::running::Running;
 use obol_fabric::Nanos;
 use obol_fabric::host::sched::pin_to_core;
 use obol_fabric::host::{Cluster, clock};

@@ -6,13 +6,13 @@
 
 use super::console::synthetic::Synthetic;
 use super::{Figure, Report, print};
-use crate::running::dies_with_parent;
-use crate::usage::{resident, used};
 use clap::Args;
 use obol_chaos::drills::Host;
+use obol_chaos::running::dies_with_parent;
 use obol_fabric::Nanos;
 use obol_observe::metrics::{Derived, Metric};
 use obol_observe::stats::Distribution;
+use obol_observe::usage::{resident, used};
 use obol_term::output::{self, Failure};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,17 +1,17 @@
 //! Servers of other makers, which benchmarks start for a comparison.
 
-use crate::running::dies_with_parent;
+use obol_chaos::running::dies_with_parent;
 use obol_term::output::Failure;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 /// A server of another maker; it ends with this, and with this process.
-pub(crate) struct PeerServer(Child);
+pub struct PeerServer(Child);
 
 impl PeerServer {
     /// Starts it, pinned to a core if one is given; `None` if it is not installed.
-    pub(crate) fn start(command: &Command, core: Option<u32>) -> Result<Option<Self>, Failure> {
+    pub fn start(command: &Command, core: Option<u32>) -> Result<Option<Self>, Failure> {
         let program = command.get_program().to_string_lossy();
         let mut bound = dies_with_parent(&program, core).map_err(Failure::failed)?;
         if !is_installed(&program) {
@@ -22,7 +22,7 @@ impl PeerServer {
     }
 
     /// One that is installed, and whose output is read.
-    pub(crate) fn start_with_output(command: &Command) -> Result<(Self, ChildStdout), Failure> {
+    pub fn start_with_output(command: &Command) -> Result<(Self, ChildStdout), Failure> {
         let mut bound =
             dies_with_parent(&command.get_program().to_string_lossy(), None).map_err(Failure::failed)?;
         bound.args(command.get_args()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -33,7 +33,7 @@ impl PeerServer {
     }
 
     /// SIGKILL; it is reaped when this is dropped.
-    pub(crate) fn kill(&mut self) -> Result<(), Failure> {
+    pub fn kill(&mut self) -> Result<(), Failure> {
         self.0.kill().map_err(Failure::failed)
     }
 }
@@ -47,14 +47,14 @@ impl Drop for PeerServer {
 }
 
 /// Whether a program is found in PATH.
-pub(crate) fn is_installed(program: &str) -> bool {
+pub fn is_installed(program: &str) -> bool {
     let tried = Command::new(program).arg("--version").output();
     !tried.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
 /// TCP ports of the loopback interface that are free now. Another process may take one before it is
 /// used: the server then fails to start, and says so.
-pub(crate) fn free_ports<const N: usize>() -> Result<[u16; N], Failure> {
+pub fn free_ports<const N: usize>() -> Result<[u16; N], Failure> {
     // All are open at once, so that they differ.
     let mut open = Vec::with_capacity(N);
     let mut ports = [0; N];

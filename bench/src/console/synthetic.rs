@@ -2,7 +2,7 @@
 //! counters advance. One process holds them all, and no protocol runs, so it takes little of the
 //! machine that the console is measured on.
 
-use crate::running::Reaper;
+use obol_chaos::running::Reaper;
 use obol_fabric::host::{Cluster, Process, Region, clock};
 use obol_fabric::layout::{Header, Seat, ViewHead};
 use obol_fabric::shm::Endpoint;
@@ -39,9 +39,9 @@ const ADVANCED: [(u16, Counter); 4] = [
 const STACK_BYTES: usize = 64 << 10;
 
 /// Threads that each hold a region; it ends with this.
-pub(in crate::commands::bench) struct Synthetic {
-    pub(in crate::commands::bench) root: PathBuf,
-    pub(in crate::commands::bench) cluster: Name,
+pub(crate) struct Synthetic {
+    pub(crate) root: PathBuf,
+    pub(crate) cluster: Name,
     /// Their drop ends the threads.
     release: Vec<Sender<()>>,
     holders: Vec<JoinHandle<()>>,
@@ -100,7 +100,7 @@ struct Part {
 
 impl Synthetic {
     /// Creates a cluster of this many nodes.
-    pub(in crate::commands::bench) fn start(root: &Path, nodes: u16) -> Result<Self, Failure> {
+    pub(crate) fn start(root: &Path, nodes: u16) -> Result<Self, Failure> {
         let deployment =
             |bytes| Deployment::new(COORDINATORS, 0, 0, profile(bytes)?).map_err(Failure::failed);
         let cluster = called(nodes)?;

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 /// The bare processes that a failover is compared with (started by `bench`)
 #[derive(Debug, Args)]
-pub(crate) struct Floor {
+pub struct Floor {
     /// Failovers
     #[arg(long)]
     count: u32,
@@ -20,7 +20,7 @@ pub(crate) struct Floor {
 }
 
 /// The process that measures.
-pub(crate) fn measure(_: &Path, _: Name, args: &Floor) -> Result<ExitCode, Failure> {
+pub fn measure(_: &Path, _: Name, args: &Floor) -> Result<ExitCode, Failure> {
     let slice = if args.short_slices { Slice::Short } else { Slice::Default };
     output::json(&Measured::measure(args.count, slice)?)?;
     Ok(ExitCode::SUCCESS)

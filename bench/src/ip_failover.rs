@@ -2,10 +2,10 @@
 
 use super::failover::start_over;
 use super::kill::Kill;
-use crate::commands::up::hosts::HostNames;
-use crate::running::{Running, START_TIMEOUT, Shape};
 use obol_chaos::control::{self, Request};
 use obol_chaos::drills::healthy;
+use obol_chaos::hosts::HostNames;
+use obol_chaos::running::{Running, START_TIMEOUT, Shape};
 use obol_fabric::{Name, Nanos};
 use obol_observe::Observer;
 use obol_observe::stats::Distribution;
@@ -64,7 +64,7 @@ impl Hosts {
 }
 
 /// So many failovers, as a whole.
-pub(crate) fn run(root: &Path, profile: &Profile, count: u32) -> Result<Distribution, Failure> {
+pub fn run(root: &Path, profile: &Profile, count: u32) -> Result<Distribution, Failure> {
     measure(root, profile, count, |phases| phases.total())
 }
 

@@ -9,12 +9,12 @@ mod pty;
 pub(super) mod synthetic;
 
 use super::{Figure, Report, print};
-use crate::usage::{resident, used};
 use clap::Args;
 use obol_chaos::drills::Host;
 use obol_console::HOUR;
 use obol_fabric::Nanos;
 use obol_fabric::host::clock;
+use obol_observe::usage::{resident, used};
 use obol_term::output::{self, Failure};
 use pty::Pty;
 use std::path::Path;

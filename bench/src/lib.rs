@@ -16,14 +16,15 @@ mod ip_failover;
 mod kill;
 mod logs;
 mod micro;
+pub mod peer_server;
 mod pulse;
 mod upgrade;
 mod vs;
 
-use crate::values::listen;
 use clap::{Args, Subcommand};
 use obol_chaos::drills::Host;
 use obol_fabric::Name;
+use obol_node::network::listen;
 use obol_profiles::Profile;
 use obol_term::output::{self, Failure};
 use serde::Serialize;
@@ -32,8 +33,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
 
-pub(crate) use floor::{Floor, measure as measure_floor};
-pub(crate) use ip_failover::run as failovers_over_ip;
+pub use floor::{Floor, measure as measure_floor};
+pub use ip_failover::run as failovers_over_ip;
 
 /// Measure obol beside this host's floor, the fastest known program without obol, in one run
 #[derive(Debug, Args)]
@@ -41,32 +42,32 @@ pub(crate) use ip_failover::run as failovers_over_ip;
     args_conflicts_with_subcommands = true,
     after_help = "Exit codes: 0 all figures meet their targets, 1 one does not, 2 refused."
 )]
-pub(crate) struct Bench {
+pub struct Bench {
     /// What to measure instead
     #[command(subcommand)]
-    pub(crate) what: Option<BenchCommand>,
+    what: Option<BenchCommand>,
     /// Failovers, and failovers of the floor program
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(5..=10_000))]
-    pub(crate) count: u32,
+    count: u32,
     /// Measure failovers only, with so many threads beside that use all processor time they get
     #[arg(long, value_name = "N", conflicts_with_all = ["rdma", "vs"], value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub(crate) hogs: Option<u32>,
+    hogs: Option<u32>,
     /// Measure consensus over RDMA instead, by this address of the host
     #[arg(long, value_name = "IP[:PORT]", value_parser = listen)]
-    pub(crate) rdma: Option<SocketAddr>,
+    rdma: Option<SocketAddr>,
     /// Compare with other systems instead, as far as they are installed: separated by commas
     #[arg(long, value_name = "SYSTEM", value_enum, value_delimiter = ',', conflicts_with = "rdma")]
-    pub(crate) vs: Vec<vs::Against>,
+    vs: Vec<vs::Against>,
     /// Profile for --rdma: a name that `obol profile list` knows, or a file
     #[arg(long, value_name = "NAME|FILE", default_value = "soft-roce", requires = "rdma")]
-    pub(crate) profile: String,
+    profile: String,
     /// Print one JSON object for scripts
     #[arg(long)]
-    pub(crate) json: bool,
+    json: bool,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum BenchCommand {
+enum BenchCommand {
     /// Measure the cost of the console and the latency of its keys in a terminal of 200x50 on
     /// synthetic clusters
     #[command(
@@ -114,7 +115,7 @@ pub(crate) enum BenchCommand {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct BenchLogs {
+struct BenchLogs {
     /// Failovers with logs, and as many without; a p90 needs 40
     #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u32).range(40..=10_000))]
     count: u32,
@@ -124,7 +125,7 @@ pub(crate) struct BenchLogs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct BenchIp {
+struct BenchIp {
     /// Print one JSON object for scripts
     #[arg(long)]
     json: bool,
@@ -135,7 +136,7 @@ const PROFILE: &str = "laptop";
 
 /// One figure of the report.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Figure {
+pub struct Figure {
     figure: Cow<'static, str>,
     unit: &'static str,
     measured: f64,
@@ -166,7 +167,7 @@ impl Figure {
     }
 
     /// A figure that must be at most `must` times its floor.
-    pub(crate) fn against(
+    pub fn against(
         figure: impl Into<Cow<'static, str>>,
         unit: &'static str,
         measured: f64,
@@ -177,7 +178,7 @@ impl Figure {
     }
 
     /// A rate that must be at least `must` times its floor.
-    pub(crate) fn at_least_times(
+    pub fn at_least_times(
         figure: impl Into<Cow<'static, str>>,
         unit: &'static str,
         measured: f64,
@@ -188,7 +189,7 @@ impl Figure {
     }
 
     /// A figure of which nothing is demanded, beside its floor.
-    pub(crate) fn compared(
+    pub fn compared(
         figure: impl Into<Cow<'static, str>>,
         unit: &'static str,
         measured: f64,
@@ -198,7 +199,7 @@ impl Figure {
     }
 
     /// The same figure, of which nothing is demanded.
-    pub(crate) fn undemanded(self) -> Self {
+    pub fn undemanded(self) -> Self {
         Self { must: None, met: true, ..self }
     }
 
@@ -242,7 +243,8 @@ fn over_rdma(root: &Path, at: SocketAddr, options: &Bench) -> Result<ExitCode, F
     Ok(ExitCode::SUCCESS)
 }
 
-pub(crate) fn run(root: &Path, _: Name, options: &Bench) -> Result<ExitCode, Failure> {
+/// Runs the command; the exit code says whether every figure is as it must be.
+pub fn run(root: &Path, _: Name, options: &Bench) -> Result<ExitCode, Failure> {
     match &options.what {
         Some(BenchCommand::Console(options)) => return console::run(root, options),
         Some(BenchCommand::Export(options)) => return export::run(root, options),
@@ -291,7 +293,7 @@ fn report(
 }
 
 /// What the command ends with.
-pub(crate) fn code(figures: &[Figure]) -> ExitCode {
+pub fn code(figures: &[Figure]) -> ExitCode {
     if figures.iter().all(|figure| figure.met) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -304,7 +306,7 @@ fn print(report: &Report) -> std::io::Result<()> {
 }
 
 /// Prints figures, a line each.
-pub(crate) fn table(figures: &[Figure]) -> std::io::Result<()> {
+pub fn table(figures: &[Figure]) -> std::io::Result<()> {
     output::line(format_args!(
         "{:<44} {:>12} {:>12} {:>7} {:>10}",
         "FIGURE", "MEASURED", "FLOOR", "RATIO", "MUST"
@@ -326,7 +328,7 @@ pub(crate) fn table(figures: &[Figure]) -> std::io::Result<()> {
 
 /// The figures of several systems beside each other, a line each: what was measured, and its ratio to
 /// the floor, which is shown where it is the same for all. Then those that are missed.
-pub(crate) fn beside(systems: &[(&str, &[Figure])]) -> Vec<String> {
+pub fn beside(systems: &[(&str, &[Figure])]) -> Vec<String> {
     let row = |figure: &str, floor: &str, cells: &[String]| {
         let cells: String = cells.iter().map(|cell| format!(" {cell:>20}")).collect();
         format!("{figure:<44} {floor:>14}{cells}")
