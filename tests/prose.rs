@@ -4,8 +4,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-/// It follows.
-const LATER: [&str; 1] = ["cli/src/commands/bench"];
 /// Names of folders that have no sources.
 const SKIPPED: [&str; 3] = ["target", ".git", "testdata"];
 /// Endings of the files that are read. Scripts without one are read as well.
@@ -64,8 +62,7 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).expect("a folder") {
         let entry = entry.expect("an entry");
         let (path, kind) = (entry.path(), entry.file_type().expect("a kind"));
-        let is_skipped = SKIPPED.iter().any(|name| entry.file_name() == *name)
-            || LATER.iter().any(|later| path == Path::new(ROOT).join(later));
+        let is_skipped = SKIPPED.iter().any(|name| entry.file_name() == *name);
         if kind.is_dir() && !is_skipped {
             files(&path, found);
         } else if kind.is_file() {

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 /// Alternations of floor and product, so that a drift of the machine affects both.
 const TURNS: u32 = 4;
-/// A p99 is shown from so many failovers on.
+/// A p99 is shown from this number of failovers on.
 const LEAST_FOR_P99: u64 = 100;
 
 fn us(span: Nanos) -> f64 {

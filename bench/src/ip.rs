@@ -1,5 +1,5 @@
-//! Operations over IP beside bare echoes over TCP, in turns. Whoever asks runs on one core, and whoever
-//! answers on another, as on two hosts: a wake-up within a core takes a third of the time.
+//! Operations over IP beside bare echoes over TCP, in turns. The asking thread runs on one core, and
+//! the answering one on another, as on two hosts: a wake-up within a core takes a third of the time.
 
 use super::micro::{ACCEPTORS, Acceptors, Over, PROPOSER, nine};
 use super::{Figure, ip_failover};

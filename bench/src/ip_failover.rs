@@ -63,12 +63,12 @@ impl Hosts {
     }
 }
 
-/// So many failovers, as a whole.
+/// A number of failovers, as a whole.
 pub fn run(root: &Path, profile: &Profile, count: u32) -> Result<Distribution, Failure> {
     measure(root, profile, count, |phases| phases.total())
 }
 
-/// Of so many, the times until the leader on another host had the notice.
+/// The times until the leader on another host had the notice, of a number of failovers.
 pub(super) fn notices(root: &Path, profile: &Profile, count: u32) -> Result<Distribution, Failure> {
     measure(root, profile, count, |phases| phases.notice)
 }

@@ -47,7 +47,7 @@ enum Progress {
     Complete(Phases),
     /// All survivors are active, and other stamps are missing or contradict each other.
     Incomplete,
-    /// So many survivors are not known to be active in that view, if there is one.
+    /// Number of survivors that are not known to be active in that view, if there is one.
     Waits(Option<ViewId>, Vec<Name>),
 }
 
@@ -78,7 +78,7 @@ impl Kill {
     ) -> Result<Option<Phases>, Failure> {
         // The victim may be suspected and removed between the last look and its kill. Then its
         // survivors were active in that view before, and no other one follows: what is known now
-        // belongs to the history, and shows that this was no failover.
+        // belongs to the history, and shows that this was not a failover.
         let mut history = History::default();
         history.take(&cluster.events());
         let killed_at = clock::now();

@@ -49,7 +49,7 @@ pub struct Bench {
     /// Failovers, and failovers of the floor program
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(5..=10_000))]
     count: u32,
-    /// Measure failovers only, with so many threads beside that use all processor time they get
+    /// Measure failovers only, while this number of threads keep the processors busy
     #[arg(long, value_name = "N", conflicts_with_all = ["rdma", "vs"], value_parser = clap::value_parser!(u32).range(1..=64))]
     hogs: Option<u32>,
     /// Measure consensus over RDMA instead, by this address of the host

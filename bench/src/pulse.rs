@@ -56,7 +56,7 @@ pub(crate) struct BenchPulse {
     /// --network` writes; lan with a period of 1 ms and a timeout of 20 ms if none is named
     #[arg(long, value_name = "NAME|FILE")]
     profile: Option<String>,
-    /// Measure false suspicions instead, beside so many threads that never sleep
+    /// Measure false suspicions instead, beside this number of threads that never sleep
     #[arg(long, value_name = "N", requires = "span", conflicts_with = "count", value_parser = clap::value_parser!(u32).range(0..=64))]
     hogs: Option<u32>,
     /// How long suspicions are counted

@@ -31,7 +31,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 const CLIENTS: usize = 2;
 /// How the names of the check's clients begin.
 const CLIENT_PREFIX: &str = "kv_check-";
-/// A program waits so long at a time for its agent's successor, and for its admission.
+/// How long a program waits at a time for its agent's successor, and for its admission.
 const ATTACH_TIMEOUT: Nanos = Nanos::from_millis(20);
 const JOIN_TIMEOUT: Nanos = Nanos::from_secs(20);
 /// How one daemon is restarted, for sh. The supervisor stands in for systemd.
@@ -236,7 +236,7 @@ struct Check(Child);
 /// This program with the options that name the cluster.
 fn obol(running: &Running) -> Result<Command, Failure> {
     let exe = std::env::current_exe().map_err(Failure::failed)?;
-    let program = exe.to_str().ok_or_else(|| Failure::Failed(format!("{} is no text", exe.display())))?;
+    let program = exe.to_str().ok_or_else(|| Failure::Failed(format!("{} is not text", exe.display())))?;
     let mut command = dies_with_parent(program, None).map_err(Failure::failed)?;
     command.env("OBOL_ROOT", &running.reaper.root).env("OBOL_CLUSTER", running.reaper.cluster.as_str());
     command.env("OBOL_BENCH", exe).stdin(Stdio::null());

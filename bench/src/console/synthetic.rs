@@ -60,7 +60,7 @@ fn called(nodes: u16) -> Result<Name, Failure> {
     name(&format!("console-{}-{nodes}", std::process::id()))
 }
 
-/// The profile `laptop`, with room for a view of so many nodes and little for what is unused here.
+/// The profile `laptop`, with room for a view of this number of nodes and little for what is unused here.
 fn profile(value_bytes: u32) -> Result<Profile, Failure> {
     let mut profile = Profile::builtin("laptop").map_err(Failure::failed)?;
     let proposers = u32::from(COORDINATORS);

@@ -15,7 +15,7 @@ const UNITS: [(&str, f64); 8] = [
 /// A time such as `1y`, in seconds.
 pub fn every(text: &str) -> Result<f64, String> {
     let wanted =
-        || format!("`{text}` is no time such as 12h, 30d or 1y; units are s, m, h, d, w, mo (months), y");
+        || format!("`{text}` is not a time such as 12h, 30d or 1y; units are s, m, h, d, w, mo (months), y");
     let at = text.find(|c: char| c.is_ascii_alphabetic()).ok_or_else(wanted)?;
     let (number, unit) = text.split_at(at);
     let number: f64 = number.trim().parse().map_err(|_| wanted())?;
