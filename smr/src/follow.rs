@@ -275,7 +275,7 @@ pub(crate) struct Follow {
     head: Head,
     /// All entries up to this one are committed.
     commit: Index,
-    /// A leader has another log, or one of another service.
+    /// A leader has another log, or one of another service; or some replica has a newer log.
     pub(crate) misfit: bool,
     reported: Option<(Term, bool, Point)>,
     report_at: Instant,
@@ -314,7 +314,11 @@ impl Follow {
     ) -> bool {
         for place in 0..PLACES {
             let Some(head) = Head::own(area, place, self.head.term, fabric) else { continue };
-            if to.state.fits(head.log) { self.head = head } else { self.misfit = true }
+            if to.state.fits(head.log) {
+                self.head = head;
+            } else {
+                self.misfit |= !to.state.has_replaced(head.log);
+            }
         }
         let Pointers { tail, commit, begin: Some(begin) } = Pointers::own(area, fabric) else { return false };
         if self.head.term == Term(0) {
@@ -344,7 +348,7 @@ impl Follow {
         for place in 0..PLACES {
             let Some(head) = Head::own(area, place, self.head.term, fabric) else { continue };
             if !to.state.fits(head.log) {
-                self.misfit = true;
+                self.misfit |= !to.state.has_replaced(head.log);
                 continue;
             }
             if head.term > self.head.term {

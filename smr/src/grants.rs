@@ -217,6 +217,7 @@ impl<const VIEWS: bool> Guard for Grants<VIEWS> {
 
     fn poll<F: Fabric>(&mut self, now: Instant, turn: &Turn, fabric: &mut F) {
         let Some(own) = self.lines.own() else { return };
+        self.lines.set_log(turn.prefix.log);
         let area = turn.area;
         let lines = self.lines.changed(area, fabric).into_iter().map(Line::of);
         lines.for_each(|line| self.on_line(&line, area, fabric));

@@ -1,14 +1,21 @@
 //! Lines that replicas write into each other's memory, outside of the log, where everybody may write at
 //! any time: requests for permissions or votes, and their answers ([`crate::Grants`],
-//! [`crate::Votes`]). A line is a few words and their checksum, of one replica for another one.
+//! [`crate::Votes`]). A line is a few words and their checksum, of one replica for another one. The upper
+//! half of its fourth word is the generation of its sender's log ([`crate::identity`]): a replica with
+//! another log asks for nothing here, and grants nothing.
 
 use crate::REPLICAS_MAX;
 use crate::area::Area;
+use crate::identity;
 use crate::sealed;
 use crate::tokens::{Part, token};
 use core::sync::atomic::Ordering;
 use obol_fabric::{Address, Fabric, Incarnation, Remote};
 use obol_membership::View;
+
+/// The word with the sender's generation, and where it begins in it.
+const GENERATION_WORD: usize = 3;
+const GENERATION_AT: u32 = 32;
 
 /// The replicas of the newest view, and the lines in own memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -17,6 +24,8 @@ pub(crate) struct Lines {
     replicas: Vec<(Incarnation, Address)>,
     own: Option<Incarnation>,
     place: usize,
+    /// The generation of the own log; 0 for none.
+    generation: u32,
     /// Lines that were written to others.
     written: u64,
     /// The checksums of the lines that were seen, and which of these were left out: their sender or their
@@ -40,6 +49,16 @@ impl Lines {
         }
     }
 
+    /// The own log.
+    pub(crate) const fn set_log(&mut self, log: u64) {
+        self.generation = identity::generation(log);
+    }
+
+    /// Whether lines with this generation count: one of them may have no log.
+    const fn is_of_log(&self, generation: u32) -> bool {
+        generation == self.generation || generation == 0 || self.generation == 0
+    }
+
     /// This replica; `None` if the newest view does not have it.
     pub(crate) const fn own(&self) -> Option<Incarnation> {
         self.own
@@ -61,12 +80,14 @@ impl Lines {
             let words = fabric.own(area.permission(place), 8 * (N + 1));
             let sum = words.and_then(|words| words.get(N)).map(|sum| sum.load(Ordering::Relaxed));
             if let Some(sum) = sum.filter(|sum| *sum != self.seen[place])
-                && let Some(line) = sealed::unseal_own::<N>(words)
+                && let Some(mut line) = sealed::unseal_own::<N>(words)
             {
+                let generation = (line[GENERATION_WORD] >> GENERATION_AT) as u32;
+                line[GENERATION_WORD] &= u64::from(u32::MAX);
                 let is_for_me = self.address(Incarnation(line[0])).is_some()
                     && self.own.is_some_and(|own| own.0 == line[1] && own.0 != line[0]);
                 (self.seen[place], self.left_out[place]) = (sum, !is_for_me);
-                if is_for_me {
+                if is_for_me && self.is_of_log(generation) {
                     changed.push(line);
                 }
             }
@@ -86,10 +107,13 @@ impl Lines {
     pub(crate) fn write<const N: usize, F: Fabric>(
         &self,
         to: Address,
-        line: [u64; N],
+        mut line: [u64; N],
         area: Area,
         fabric: &mut F,
     ) {
+        // Of the number only differences count.
+        line[GENERATION_WORD] &= u64::from(u32::MAX);
+        line[GENERATION_WORD] |= u64::from(self.generation) << GENERATION_AT;
         let mut bytes = Vec::new();
         sealed::seal(line, &mut bytes);
         let to = Remote { at: to, offset: area.permission(self.place) };

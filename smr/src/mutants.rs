@@ -89,6 +89,8 @@ pub enum Mutant {
     ContinuesBesideOthers,
     /// A leader that continues alone gives up what it has not applied. (2)
     ContinuesFromApplied,
+    /// A replica whose log was replaced by a newer one goes on with it. (2)
+    OlderLogStays,
     /// A leader leaves when it has appended the configuration without itself, committed or not. (12)
     LeavesAtOnce,
 }

@@ -211,8 +211,15 @@ impl PullScore {
 
     /// The highest term that is known here: the minimum proposals of Mu (4.1).
     fn newest_term(&self, known: &Known<'_>) -> Term {
-        let others = self.others.iter().filter_map(|other| other.header).map(|header| header.granted);
-        others.chain([known.granted, known.lost]).filter(|term| term.0 <= TERM_MAX).max().unwrap_or_default()
+        // Of a replica with another log it needs no permission.
+        let needed = |header: &Header| header.log == known.log || header.log == 0;
+        let headers = self.others.iter().filter_map(|other| other.header).filter(needed);
+        headers
+            .map(|header| header.granted)
+            .chain([known.granted, known.lost])
+            .filter(|term| term.0 <= TERM_MAX)
+            .max()
+            .unwrap_or_default()
     }
 
     /// The reign of this replica: the one that it has, or the next one.

@@ -3,6 +3,7 @@
 use crate::PAYLOAD_BYTES_MAX;
 use crate::config::Config;
 use crate::entry::Kind;
+use crate::identity;
 use crate::log::{Index, Offset, Point, Record, Term};
 use crate::mutants::{ActiveMutant, Mutant};
 use crate::sealed::word;
@@ -61,10 +62,10 @@ impl<S: Service> State<S> {
         }
     }
 
-    /// The identity of a new log: random but for its two lowest bytes, which name its service and the
-    /// guard of its replicas.
-    pub(crate) fn identity(&self, random: u64) -> u64 {
-        let [_, _, rest @ ..] = random.to_le_bytes();
+    /// The identity of a new log: that number but for its two lowest bytes, which name its service and the
+    /// guard of its replicas. See [`crate::identity`].
+    pub(crate) fn identity(&self, number: u64) -> u64 {
+        let [_, _, rest @ ..] = number.to_le_bytes();
         let [a, b, c, d, e, f] = rest;
         u64::from_le_bytes([S::KIND, self.guard, a, b, c, d, e, f])
     }
@@ -72,6 +73,11 @@ impl<S: Service> State<S> {
     /// Whether this state can be of a log.
     pub(crate) fn fits(&self, log: u64) -> bool {
         log == self.identity(log) && (self.log == 0 || self.log == log)
+    }
+
+    /// Whether it has to ignore a log: its own one has replaced that.
+    pub(crate) fn has_replaced(&self, log: u64) -> bool {
+        identity::is_newer(self.log, log)
     }
 
     /// Applies the committed entry that follows.

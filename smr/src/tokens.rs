@@ -27,6 +27,8 @@ pub(crate) enum Part {
     Seek = 0xf9,
     /// A READ of a voter's term, by [`crate::Votes`].
     Terms = 0xfa,
+    /// A READ of another replica's header, by [`crate::relatives`].
+    Relatives = 0xfb,
 }
 
 pub(crate) const fn token(part: Part, argument: u32) -> Token {

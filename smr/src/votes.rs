@@ -327,6 +327,7 @@ impl Guard for Votes {
 
     fn poll<F: Fabric>(&mut self, now: Instant, turn: &Turn, fabric: &mut F) {
         let Some(own) = self.lines.own() else { return };
+        self.lines.set_log(turn.prefix.log);
         for line in self.lines.changed(turn.area, fabric).into_iter().map(Line::of) {
             if line.term <= TERM_MAX {
                 self.on_line(&line, turn, fabric);

@@ -10,10 +10,10 @@ use obol_fabric::{Address, Fabric, Incarnation};
 
 impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
     /// The same, which may begin a log when it is the oldest replica: the first one of a new store.
-    /// `id` is random, for the log's identity; `voters` is how many there should be.
+    /// `number` is for the log's identity, of [`crate::identity`]; `voters` is how many there should be.
     #[must_use]
-    pub fn founding(mut self, id: u64, voters: u32) -> Self {
-        self.founds = Some((self.of.state.identity(id), voters));
+    pub fn founding(mut self, number: u64, voters: u32) -> Self {
+        self.founds = Some((self.of.state.identity(number), voters));
         self
     }
 

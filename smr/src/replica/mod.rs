@@ -3,6 +3,7 @@
 mod departure;
 mod following;
 mod founding;
+mod giving_way;
 mod pace;
 mod roles;
 mod stall;
@@ -19,6 +20,7 @@ use crate::follow::{Follow, Header, Replicated};
 use crate::log::{Log, Term};
 use crate::mutants::Mutant;
 use crate::preset::{Active, Detector, Guard, Turn, Views};
+use crate::relatives::Relatives;
 use crate::service::Service;
 use crate::snapshot::{Loader, Provider};
 use crate::state::State;
@@ -49,6 +51,10 @@ pub struct Replica<S, D = Views, G = Active> {
     loader: Loader<S>,
     detector: D,
     guard: G,
+    relatives: Relatives,
+    /// Its last turn, and whether views have it again since.
+    turn_at: Instant,
+    is_back: bool,
     /// Its service has refused the state of the others.
     refuses: bool,
     /// The newest term in which it was excluded while it led. It leads a term once: what it wrote at
@@ -104,6 +110,9 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             loader: Loader::default(),
             detector: D::default(),
             guard: G::default(),
+            relatives: Relatives::default(),
+            turn_at: Instant::ZERO,
+            is_back: false,
             refuses: false,
             lost: Term(0),
             turns: 0,
@@ -172,9 +181,11 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
         self.own = own.filter(|_| at.is_some());
         self.at = at.unwrap_or(REPLICAS_MAX);
         self.guard.install(view, self.own);
+        self.relatives.look_soon();
         self.poll_at = Instant::ZERO;
         self.follow.report_again();
         if is_other {
+            self.is_back = true;
             self.step_down(fabric);
         }
         self.elect(fabric);
@@ -193,7 +204,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
                 break;
             }
         }
-        if let Some(own) = self.own {
+        if let Some(own) = self.own.filter(|_| !self.follow.misfit) {
             let Self { area, pace, of, provider, replicas, .. } = self;
             provider.poll(now, own, replicas, *area, pace.patience, of, fabric);
         }
@@ -209,6 +220,9 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             trusts: self.detector.trusts(),
             prefix: Prefix::of(&self.of),
         };
+        if self.gives_way(now, fabric) || self.is_to_wait(now) {
+            return false;
+        }
         self.guard.poll(now, &turn, fabric);
         self.detect(now, fabric);
         if self.is_held {
@@ -274,6 +288,11 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
                     self.poll_at = Instant::ZERO;
                 }
                 lead.on_written(now, argument, counts, &self.of.log);
+                if now.since(self.turn_at) >= self.pace.patience {
+                    // It comes back: see `is_to_wait`.
+                    self.poll_at = Instant::ZERO;
+                    return;
+                }
                 lead.commit_and_answer(&mut self.of, &mut self.guard, fabric);
                 lead.continue_sending(now, &self.of.log, fabric);
                 self.publish(fabric);
@@ -295,6 +314,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
                 self.poll_at = Instant::ZERO;
             }
             (_, Part::Pull) => self.detector.on_read(argument, read(result)),
+            (_, Part::Relatives) => self.on_relative(argument, read(result), fabric),
             (_, Part::Permit) => {
                 self.guard.on_permit(result.map(drop), self.area, fabric);
                 self.poll_at = Instant::ZERO;

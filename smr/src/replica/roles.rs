@@ -80,7 +80,8 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
     /// Leads, or not, as the detector says.
     pub(super) fn elect<F: Fabric>(&mut self, fabric: &mut F) {
         let reign = self.detector.reign();
-        let leads = self.own.is_some() && reign.map(|reign| reign.leader) == self.own;
+        let is_to_lead = self.own.is_some() && reign.map(|reign| reign.leader) == self.own;
+        let leads = is_to_lead && !self.follow.misfit;
         let is_of_reign = match &self.role {
             Role::TakingOver { .. } | Role::Leading(_) => reign.map(|reign| reign.term) == Some(self.term()),
             Role::Following | Role::Waiting | Role::Yields => true,
@@ -162,6 +163,10 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             Progress::Behind(least) => {
                 *behind = Some(least);
                 true
+            }
+            Progress::Done(adopted) if self.is_replaced_in(&adopted.memories) => {
+                self.give_way(fabric);
+                false
             }
             Progress::Done(adopted) => {
                 let adopted = match self.alone.take() {

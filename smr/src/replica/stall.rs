@@ -4,6 +4,7 @@
 use super::{Replica, Role};
 use crate::config::{Config, Voter};
 use crate::entry::Kind;
+use crate::identity;
 use crate::log::Index;
 use crate::mutants::Mutant;
 use crate::preset::{Detector, Guard};
@@ -34,10 +35,10 @@ impl Stall {
 
 impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
     /// Continues with what it has, as the only voter of a log of a new identity: an operator says that no
-    /// majority of its voters comes back. `id` is random. Does so if it is to lead or leads, and ignores that
-    /// word if a majority of the voters is there after all.
-    pub fn continue_alone(&mut self, id: u64) {
-        self.alone = Some(self.of.state.identity(id));
+    /// majority of its voters comes back. `number` is of [`crate::identity::of_newer_log`]. Does so if it is to
+    /// lead or leads, and ignores that word if a majority of the voters is there after all.
+    pub fn continue_alone(&mut self, number: u64) {
+        self.alone = Some(self.of.state.identity(number));
         self.poll_at = Instant::ZERO;
     }
 
@@ -96,6 +97,8 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
         let place = self.place.unwrap_or_default();
         let voters = vec![Voter { address: own, place }];
         let config = Config { target: self.of.state.config.target, voters, newest_place: place };
+        // Voters of the log before that come back have to find it newer.
+        let id = identity::above(id, self.of.state.log);
         (self.of.state.log, self.of.state.config) = (id, config.clone());
         // What changed the voters of the log before has no effect here. Its bytes keep their places.
         for record in adopted.records.iter_mut().filter(|record| record.kind == Kind::Config) {

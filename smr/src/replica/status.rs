@@ -34,7 +34,8 @@ pub enum ReplicaState {
     /// the configuration. It has to end and to start again, so that another one becomes the oldest.
     /// Nothing is lost.
     Yields,
-    /// The leader has another log than this replica: one of them was begun anew by mistake.
+    /// A replica has a newer log, which has replaced the log of this one; or the leader has one of another
+    /// service or preset. It takes part no more, and has to end.
     Misfit,
     /// The fabric cannot change permissions, which the preset needs.
     Unsupported,

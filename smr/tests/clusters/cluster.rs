@@ -7,9 +7,10 @@ use crate::oracle::{Oracle, Seen};
 use obol_fabric::memory::copy_out;
 use obol_fabric::sim::{Clock, Delay, Network, Rng, State, World};
 use obol_fabric::{Address, Event, Fabric, Group, Instant, Layout, Limits, Machine, Name, Nanos};
-use obol_membership::{ActiveMutant, Config, Coordinator, Kind, Start, Timing, View};
+use obol_membership::{ActiveMutant, Config, Coordinator, Kind, Member, Start, Timing, View};
 #[cfg(feature = "mutants")]
 use obol_smr::Mutant;
+use obol_smr::identity::of_first_log;
 use obol_smr::{
     Actor, Area, Client, Detector, Guard, KeyValue, Node, Operation, Pace, Replica, ReplicaState, Standing,
 };
@@ -18,6 +19,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 mod outdated;
+mod replaced;
 mod sessions;
 mod time;
 mod voters;
@@ -370,30 +372,42 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
             return Role::Coordinator(Box::new(start.coordinator(node as u16 + 1)));
         }
         let area = Area::of(&config.layout).expect("there is room");
-        let (name, actor) = if REPLICAS.contains(&node) {
-            let pace = Pace {
-                poll_every: POLL_EVERY,
-                idle_every: IDLE_EVERY,
-                patience: PATIENCE,
-                look_every: LOOK_EVERY,
-            };
-            let replica = Replica::new(area, pace, Watched::default());
+        let actor = if REPLICAS.contains(&node) {
+            let replica = self.new_replica();
             let founds = node == REPLICAS.start && !self.has_begun;
-            let replica = if founds { replica.founding(seed, VOTERS) } else { replica };
-            #[cfg(feature = "mutants")]
-            let replica = match self.mutant {
-                Some(mutant) => replica.with_mutant(mutant),
-                None => replica,
-            };
-            (name("smr-", node), Actor::Replica(Box::new(replica)))
+            let replica = if founds { replica.founding(of_first_log(seed), VOTERS) } else { replica };
+            Actor::Replica(Box::new(replica))
         } else {
             let client = Client::new(area, seed, POLL_EVERY, AGAIN_EVERY);
             let client = if node == CLIENTS.start { client.with_wakeups() } else { client };
-            (name("smrc-", node), Actor::Client(Box::new(client)))
+            Actor::Client(Box::new(client))
         };
-        let member = Start::new(config, &genesis, [], seed).member(Kind::App, name);
-        let machine = Node::new(member, actor);
+        let machine = Node::new(self.member(node, seed), actor);
         Role::Node(Box::new(if self.beside { self.with_client(node, area, machine) } else { machine }))
+    }
+
+    /// A replica without a log.
+    fn new_replica(&self) -> Replica<Watched, D, G> {
+        let pace = Pace {
+            poll_every: POLL_EVERY,
+            idle_every: IDLE_EVERY,
+            patience: PATIENCE,
+            look_every: LOOK_EVERY,
+        };
+        let area = Area::of(&self.config.layout).expect("there is room");
+        let replica = Replica::new(area, pace, Watched::default());
+        #[cfg(feature = "mutants")]
+        let replica = match self.mutant {
+            Some(mutant) => replica.with_mutant(mutant),
+            None => replica,
+        };
+        replica
+    }
+
+    /// The member of a replica or a client.
+    fn member(&self, node: u32, seed: u64) -> Member {
+        let name = name(if REPLICAS.contains(&node) { "smr-" } else { "smrc-" }, node);
+        Start::new(self.config, &self.genesis, [], seed).member(Kind::App, name)
     }
 
     fn replica(&self, node: u32) -> Option<&Replica<Watched, D, G>> {
@@ -473,6 +487,10 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
                 self.yields += 1;
                 let machine = self.machine(step.node);
                 self.world.restart(step.node, machine, false);
+            }
+            // And it ends.
+            if state == Some(ReplicaState::Misfit) && self.world.state(step.node) == State::Running {
+                self.world.kill(step.node);
             }
         }
         Ok(true)

@@ -264,6 +264,59 @@ fn with_permissions_a_log_whose_voters_are_there_is_kept_whatever_an_operator_sa
     a_log_is_kept_whose_voters_are_there::<Views, Grants>();
 }
 
+/// Voters that are frozen while one of them continues alone, and come back.
+fn voters_of_a_log_that_was_continued_end<D: Detector, G: Guard>() {
+    for seed in 0..30 {
+        let plan = Plan::of(seed, Faults::Single);
+        Cluster::<D, G>::replace_by_recovery(seed, &plan)
+            .unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
+    }
+}
+
+/// The same while another replica begins the store anew.
+fn voters_of_a_store_that_was_begun_anew_end<D: Detector, G: Guard>() {
+    for seed in 0..30 {
+        let plan = Plan::of(seed, Faults::Single);
+        Cluster::<D, G>::replace_by_beginning(seed, &plan)
+            .unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
+    }
+}
+
+#[test]
+fn voters_that_come_back_after_a_recovery_end() {
+    voters_of_a_log_that_was_continued_end::<Views, Active>();
+}
+
+#[test]
+fn with_permissions_voters_that_come_back_after_a_recovery_end() {
+    voters_of_a_log_that_was_continued_end::<Views, Grants>();
+}
+
+#[test]
+fn with_mu_voters_that_come_back_after_a_recovery_end() {
+    voters_of_a_log_that_was_continued_end::<PullScore, Unleased>();
+}
+
+#[test]
+fn voters_that_come_back_to_a_store_that_was_begun_anew_end() {
+    voters_of_a_store_that_was_begun_anew_end::<Views, Active>();
+}
+
+#[test]
+fn with_permissions_voters_that_come_back_to_a_store_that_was_begun_anew_end() {
+    voters_of_a_store_that_was_begun_anew_end::<Views, Grants>();
+}
+
+#[test]
+fn with_mu_voters_that_come_back_to_a_store_that_was_begun_anew_end() {
+    voters_of_a_store_that_was_begun_anew_end::<PullScore, Unleased>();
+}
+
+#[test]
+fn with_dare_voters_that_come_back_to_a_store_that_was_begun_anew_end() {
+    voters_of_a_store_that_was_begun_anew_end::<Beats, Votes>();
+}
+
 #[test]
 fn there_are_as_many_voters_as_a_client_asks_for() {
     there_are_as_many_voters_as_asked_for::<Views, Active>();
@@ -535,6 +588,15 @@ mod mutants {
     fn a_leader_that_continues_alone_from_what_it_had_applied() {
         let run = |seed, plan: &Plan| Cluster::<Views, Active>::recover_adopted(seed, plan).map(drop);
         recovers_badly(Mutant::ContinuesFromApplied, run);
+    }
+
+    #[test]
+    fn replicas_that_go_on_with_a_log_that_was_replaced() {
+        let mutant = Mutant::OlderLogStays;
+        recovers_badly(mutant, Cluster::<Views, Active>::replace_by_recovery);
+        recovers_badly(mutant, Cluster::<Views, Active>::replace_by_beginning);
+        recovers_badly(mutant, Cluster::<PullScore, Unleased>::replace_by_recovery);
+        recovers_badly(mutant, Cluster::<Beats, Votes>::replace_by_beginning);
     }
 
     #[test]

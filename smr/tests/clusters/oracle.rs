@@ -55,6 +55,8 @@ pub(crate) struct Oracle {
     pub(crate) recycled: u64,
     /// The newest index that was applied.
     pub(crate) applied: u64,
+    /// A log that another one has replaced, and the newest entry that was committed in it.
+    replaced: Option<(u64, u64)>,
 }
 
 impl Oracle {
@@ -69,8 +71,13 @@ impl Oracle {
         if known.generation != one.generation {
             known = Known { generation: one.generation, ..Known::default() };
         }
-        self.check_applied(one, &mut known)?;
-        self.check_leader(one, &mut known, all)?;
+        match self.replaced.filter(|(log, _)| *log == one.replica.log()) {
+            Some((_, last)) => Self::check_replaced(one, last)?,
+            None => {
+                self.check_applied(one, &mut known)?;
+                self.check_leader(one, &mut known, all)?;
+            }
+        }
         self.nodes.insert(stepped, known);
         Ok(())
     }
@@ -81,6 +88,31 @@ impl Oracle {
         self.digests.split_off(&(applied + 1));
         self.states.split_off(&(applied + 1));
         self.committed = self.committed.min(applied);
+    }
+
+    /// Another log replaces this one.
+    pub(crate) const fn replace(&mut self, log: u64) {
+        self.replaced = Some((log, self.committed));
+    }
+
+    /// Another log replaces this one, and begins with nothing.
+    pub(crate) fn begin_store_anew(&mut self, log: u64) {
+        self.replace(log);
+        (self.committed, self.committed_in) = (0, 0);
+        self.leaders.clear();
+        self.digests.clear();
+        self.states.clear();
+    }
+
+    /// Nothing is added to a log that was replaced.
+    fn check_replaced<D: Detector, G: Guard>(one: &Seen<'_, D, G>, last: u64) -> Result<(), String> {
+        let (node, applied) = (one.node, one.replica.applied().0);
+        if applied > last {
+            return Err(format!(
+                "invariant 2: replica {node} goes on with a log that was replaced, up to {applied} after {last}"
+            ));
+        }
+        Ok(())
     }
 
     fn check_applied<D: Detector, G: Guard>(

@@ -273,7 +273,7 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
     }
 
     /// An operator says that a replica is to continue alone.
-    fn say_alone(&mut self, survivor: u32) {
+    pub(super) fn say_alone(&mut self, survivor: u32) {
         let id = self.rng.next_u64();
         self.world.with_machine(survivor, |role, _, _| {
             if let Role::Node(node) = role
