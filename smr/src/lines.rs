@@ -120,3 +120,17 @@ impl Lines {
         fabric.write_unsignaled(to, &bytes, token(Part::Send, 0));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_another_log_does_not_count_and_one_of_none_does() {
+        let log = |generation: u64| generation << GENERATION_AT | 0x0302_0105;
+        let mut lines = Lines::default();
+        assert!(lines.is_of_log(7), "it has no log");
+        lines.set_log(log(8));
+        assert_eq!([0, 7, 8, 9].map(|generation| lines.is_of_log(generation)), [true, false, true, false]);
+    }
+}

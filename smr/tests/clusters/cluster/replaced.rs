@@ -41,7 +41,8 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
     pub(crate) fn replace_by_beginning(seed: u64, plan: &Plan) -> Result<(), String> {
         let mut cluster = Self::start(seed, plan);
         let (log, voters, _) = cluster.all_applied()?;
-        let other = REPLICAS.into_iter().find(|node| !voters.contains(node)).ok_or("four replicas")?;
+        let mut all = REPLICAS;
+        let other = all.find(|node| !voters.contains(node)).ok_or("four replicas")?;
         cluster.world.kill(other);
         voters.iter().for_each(|node| cluster.world.freeze(*node));
         // Their sessions were those of the store before.

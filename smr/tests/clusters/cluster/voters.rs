@@ -290,6 +290,8 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
         if !self.replica(survivor).is_some_and(Replica::is_stalled) {
             return Err(format!("one of three must not serve by itself: {state:?}"));
         }
+        let digest = |cluster: &Self| cluster.replica(survivor).and_then(|it| it.digest_at(before.1));
+        let digest_before = digest(self);
         self.oracle.begin_anew(survivor);
         self.say_alone(survivor);
         let end = self.world.now() + RECOVERY_MAX;
@@ -300,6 +302,9 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
         let now = self.replica(survivor).map(|it| (it.log(), it.last())).ok_or("no log")?;
         if now.0 == before.0 || now.1 < before.1 {
             return Err(format!("invariant 2: {now:?} after {before:?}, as {state:?}"));
+        }
+        if digest_before.zip(digest(self)).is_some_and(|(before, now)| before != now) {
+            return Err(format!("invariant 2: other entries up to {}, as {state:?}", before.1));
         }
         if self.until_one_leads()? != survivor {
             return Err("another one leads".to_owned());
