@@ -675,6 +675,88 @@ fn a_replica_that_is_to_begin_anew_beside_a_live_one_says_that_it_does_not() {
     }
 }
 
+/// A frozen store is not replaced by mistake.
+#[test]
+fn an_empty_store_is_not_begun_while_replicas_that_have_one_are_frozen() {
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
+    let replicas = three(&root, "view");
+    let pids: Vec<i64> = replicas.iter().map(|replica| i64::from(replica.id())).collect();
+    pids.iter().for_each(|pid| freeze(*pid));
+    let names = ["smr-1", "smr-2", "smr-3"];
+    root.until("they are excluded", |status| names.iter().all(|name| !status.is_active(name)));
+    let refused = says(&root, &["server", "--name", "smr-4", "--force-empty"]).ends(2);
+    for (name, pid) in names.into_iter().zip(&pids) {
+        assert!(refused.err.contains(&format!("{name} (pid {pid}, frozen)")), "{refused:?}");
+    }
+    let [a, b, c] = pids[..] else { panic!("three") };
+    assert!(refused.err.contains(&format!("`kill -CONT {a} {b} {c}`")), "{refused:?}");
+    signal("CONT", &pids);
+    until("the store serves again", || says(&root, &["put", "b", "2"]).code == Some(0));
+    assert_eq!(says(&root, &["get", "a"]).ends(0).out.trim(), "1");
+    for (name, mut replica) in names.into_iter().zip(replicas) {
+        root.run(&["stop", name]).ends(0);
+        assert!(replica.wait().is_ok());
+    }
+}
+
+/// Voters that were only frozen come back after a recovery: they end, and the new value stays.
+fn frozen_voters_end_after_a_recovery(preset: &str) {
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
+    let mut replicas = three(&root, preset);
+    let away = [0, 2].map(|n: usize| i64::from(replicas[n].id()));
+    away.iter().for_each(|pid| freeze(*pid));
+    until("it is stuck", || says(&root, &["status"]).out.contains("lacks a majority"));
+    let said = says(&root, &["recover", "--from", "smr-2"]).ends(0);
+    assert!(said.out.contains("smr-2 serves with what it has"), "{said:?}");
+    assert_eq!(says(&root, &["put", "a", "2"]).code, Some(0));
+    signal("CONT", &away);
+    for n in [0, 2] {
+        assert_eq!(replicas[n].wait().expect("a child").code(), Some(2), "smr-{}", n + 1);
+    }
+    assert_eq!(says(&root, &["get", "a"]).ends(0).out.trim(), "2");
+    let mut first = serve_with(&root, "smr-1", &["--preset", preset]);
+    until("it has everything", || {
+        std::fs::read_to_string(root.note("smr-2")).is_ok_and(|said| said.contains("\"redundancy\":2"))
+    });
+    root.run(&["stop", "smr-2"]).ends(0);
+    assert!(replicas[1].wait().is_ok());
+    assert_eq!(says(&root, &["get", "a"]).ends(0).out.trim(), "2");
+    root.run(&["stop", "smr-1"]).ends(0);
+    assert!(first.wait().is_ok());
+}
+
+#[test]
+fn voters_that_were_frozen_end_after_a_recovery() {
+    frozen_voters_end_after_a_recovery("view");
+}
+
+#[test]
+fn with_permissions_voters_that_were_frozen_end_after_a_recovery() {
+    frozen_voters_end_after_a_recovery("mu+views");
+}
+
+#[test]
+fn with_mu_voters_that_were_frozen_end_after_a_recovery() {
+    frozen_voters_end_after_a_recovery("mu");
+}
+
+#[test]
+fn with_dare_a_recovery_is_refused_with_what_to_do_instead() {
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
+    let mut replicas = three(&root, "dare");
+    for n in [0, 2] {
+        replicas[n].kill().expect("it runs");
+        assert!(replicas[n].wait().is_ok());
+    }
+    until("none serves", || says(&root, &["status"]).code == Some(1));
+    let refused = says(&root, &["recover", "--from", "smr-2"]).ends(2);
+    for word in ["replicas with preset dare cannot continue alone", "kill -CONT", "--force-empty"] {
+        assert!(refused.err.contains(word), "{refused:?}");
+    }
+    root.run(&["stop", "smr-2"]);
+    assert!(replicas[1].wait().is_ok());
+}
+
 #[test]
 fn what_cannot_be_stored_is_refused_with_its_reason() {
     let (root, _up) = Root::with_cluster(&["--apps", "1"]);

@@ -108,7 +108,8 @@ pub unsafe extern "C" fn obol_replica_open_parts(
 /// All that was answered before is lost then, for all programs. So this is an operator's decision, who sees
 /// in `obol smr status` that no replica is left, and never one of the program itself, after a call without
 /// an answer, say: replicas that are frozen or cut off still have the state, and go on with it when a
-/// majority of them returns. One that returns after a new state was begun takes no part any more, and its
+/// majority of them returns. While such replicas are on this host, nothing is begun, and the status is
+/// `OBOL_STATUS_CLUSTER`. One that returns after a new state was begun takes no part any more, and its
 /// calls end with `OBOL_STATUS_CLUSTER`.
 ///
 /// Beside a replica that has the state nothing is begun, and nothing is lost: this one takes that state.

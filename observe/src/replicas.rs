@@ -454,6 +454,18 @@ impl Replica {
             Some(_) => "follows",
         })
     }
+
+    /// The same as a clause.
+    pub fn clause(&self) -> Cow<'static, str> {
+        let note = self.note();
+        match &*note {
+            "its host does not answer" => note,
+            "frozen" => Cow::Borrowed("it is frozen"),
+            "no member" => Cow::Borrowed("it is no member"),
+            "no log" => Cow::Borrowed("it has no log"),
+            _ => format!("it {note}").into(),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -595,6 +607,10 @@ mod tests {
             assert_eq!((read.leader, read.redundancy, read.term), (None, None, Some(5)));
             assert!(read.remedy().is_some_and(|why| why.contains(remedy)), "{:?}", read.remedy());
             assert_eq!(read.replicas.iter().map(Replica::note).collect::<Vec<_>>(), [note, "no log"]);
+            let clauses = [format!("it {note}"), "it has no log".to_owned()];
+            assert_eq!(read.replicas.iter().map(Replica::clause).collect::<Vec<_>>(), clauses);
+            let frozen = Replica { frozen: true, ..read.replicas[0].clone() };
+            assert_eq!(frozen.clause(), "it is frozen");
         }
         assert_eq!(Replicas::default().remedy(), None);
     }

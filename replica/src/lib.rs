@@ -5,6 +5,7 @@
 //! of it on another, for calls from any thread.
 
 mod client;
+mod holders;
 mod marks;
 mod server;
 mod store;
@@ -39,9 +40,23 @@ pub enum ReplicaError {
     /// Its replicas have another log.
     #[error(
         "{0}: the replicas of this cluster have another store than this one: it was begun anew with --force-empty \
-         (`obol_replica_open_empty` in C), or they keep another --service or have another --preset; end those of one of the two"
+         (`obol_replica_open_empty` in C), or continued with what another one had (`obol smr recover`), and this one starts again \
+         without its own; or they keep another --service or have another --preset: end those of one of the two"
     )]
     Misfit(Name),
+    /// It is to begin an empty store, and others have one.
+    #[error(
+        "{name}: an empty store is not begun while one is there: {holders} have it in memory and take no part at present. Continue \
+         them (`kill -CONT {pids}`), and they serve again when a majority is back; or end them first, and what they have is lost"
+    )]
+    Held {
+        /// The replica.
+        name: Name,
+        /// Those that have the store.
+        holders: String,
+        /// Their process ids.
+        pids: String,
+    },
     /// Its service refuses their state.
     #[error(
         "{0}: its service refuses the state of the other replicas (`on_load` in C): it is another service than theirs, or a \

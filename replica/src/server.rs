@@ -1,5 +1,6 @@
 //! A replica's thread: a member that keeps the log, until it is stopped or cannot serve any more.
 
+use crate::holders::{Holder, seconds};
 use crate::marks::{self, Whose};
 use crate::{AGAIN_EVERY, ReplicaError, area, join};
 use obol_fabric::host::{Waker, clock, sched};
@@ -8,6 +9,7 @@ use obol_fabric::{Drive, Name, Nanos};
 use obol_node::Site;
 use obol_node::endpoint::Act;
 use obol_node::network::{Fabric, Network};
+use obol_smr::identity::{of_first_log, of_newer_log};
 use obol_smr::{
     Actor, Area, Client, ClientError, Departure, Detector, Guard, Node, Pace, Replica, ReplicaState, Service,
 };
@@ -67,9 +69,10 @@ pub struct Settings {
     pub unreplicated: bool,
     /// It begins a new log even if earlier replicas of this host had one and died, as long as it is the
     /// oldest replica of the cluster and none has a log. What was answered before is lost then, also if
-    /// replicas have it that are only frozen or cut off: those take no part any more when they return. So it
-    /// is set on an operator's word, for the first replica that is started after all have ended, and never
-    /// by a program itself.
+    /// replicas of other hosts have it that are only frozen or cut off: those end when they return. While
+    /// replicas of this host are frozen or excluded that have a log, nothing is begun, and the replica ends
+    /// with [`ReplicaError::Held`]. So it is set on an operator's word, for the first replica that is started
+    /// after all have ended, and never by a program itself.
     pub force_empty: bool,
     /// Its store ends with the command that started it, and is not missed then.
     pub temporary: bool,
@@ -242,7 +245,8 @@ impl<S: Service, E: Detector, G: Guard, O: Observer> Act for Turns<'_, S, E, G, 
                 if marks::end_recovery(site, settings.name.as_str())
                     && let Some(replica) = node.replica_mut()
                 {
-                    replica.continue_alone(obol_agent::seed());
+                    let known = [replica.log()];
+                    replica.continue_alone(of_newer_log(obol_agent::seed(), seconds(), known));
                     observer.recovers();
                 }
             }
@@ -271,14 +275,23 @@ pub fn serve<S: Service, E: Detector, G: Guard>(
         let _ = sched::run_fifo_alone(priority);
     }
     let area = area(site)?;
+    let holders = Holder::of(site, &area)?;
+    if settings.force_empty {
+        Holder::refuse_beside(&holders, name)?;
+    }
     let mut client = observer.needs_client().then(|| client_beside(area));
+    let number = if settings.force_empty {
+        of_newer_log(obol_agent::seed(), seconds(), holders.iter().map(|one| one.log))
+    } else {
+        of_first_log(obol_agent::seed())
+    };
     loop {
         let poll_every = settings.poll_every;
         let look_every = look_every(site);
         let pace = Pace { poll_every, idle_every: IDLE_EVERY, patience: PATIENCE, look_every };
         let replica = Replica::<S, E, G>::new(area, pace, empty()?);
         let voters = if settings.unreplicated { 1 } else { settings.voters };
-        let replica = if founds { replica.founding(obol_agent::seed(), voters) } else { replica };
+        let replica = if founds { replica.founding(number, voters) } else { replica };
         let replica = if settings.unreplicated { replica.unreplicated() } else { replica };
         let (mut endpoint, mut node) = join(site, name, Actor::Replica(Box::new(replica)))?;
         if let Some(client) = client.take() {

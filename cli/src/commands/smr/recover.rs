@@ -45,6 +45,14 @@ fn may_recover<'a>(of: &'a Replicas, options: &Options) -> Result<&'a Log, Strin
     if let Some(leader) = of.leader {
         return Err(format!("{leader} leads, and serves: there is nothing to recover"));
     }
+    if of.preset == Some(Preset::Dare.to_string()) {
+        return Err(format!(
+            "replicas with preset {} cannot continue alone: continue those that are frozen (`kill -CONT`) or cut off, or end all \
+             and begin an empty store: `obol smr server --preset {} --force-empty --name {name}`",
+            Preset::Dare,
+            Preset::Dare
+        ));
+    }
     let mut named = of.replicas.iter().filter(|one| one.name == name);
     let all: Vec<&str> = of.replicas.iter().map(|one| one.name.as_str()).collect();
     let one = named.next().ok_or_else(|| match &all[..] {
@@ -69,10 +77,7 @@ fn may_recover<'a>(of: &'a Replicas, options: &Options) -> Result<&'a Log, Strin
             let older = older.name;
             format!("; {older} is to lead: recover from it, or stop it first (`obol stop {older}`), and what it has is lost")
         });
-        return Err(format!("{name} is not to lead: it {}{what}", one.note()));
-    }
-    if of.preset == Some(Preset::Dare.to_string()) {
-        return Err("replicas with preset dare cannot continue alone".to_owned());
+        return Err(format!("{name} is not to lead: {}{what}", one.clause()));
     }
     let is_newer = |other: &&Replica| {
         let newer =
@@ -131,9 +136,9 @@ pub(super) fn run(root: &Path, site: &Site, options: &Options) -> Result<ExitCod
         }
         if one.is_none() || Instant::now() > end {
             obol_replica::end_recovery(site, name.as_str());
-            let what = one.map_or("has ended".into(), Replica::note);
+            let what = one.map_or("it has ended".into(), Replica::clause);
             return Err(Failure::Failed(format!(
-                "{name} does not serve within {:?}: it {what}; see `obol smr status`",
+                "{name} does not serve within {:?}: {what}; see `obol smr status`",
                 options.timeout
             )));
         }
