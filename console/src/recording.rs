@@ -230,7 +230,7 @@ mod tests {
     fn a_recording_that_others_have_removed_replaced_or_cut_is_reported_gone() {
         let folder = tempfile::tempdir().expect("made");
         let file = folder.path().join("c.obolrec");
-        let sample = |n| Update::Sample(Box::new(samples::healthy(Instant(n * 250_000_000))));
+        let sample = |n: u64| Update::Sample(Box::new(samples::healthy(Instant(n * 250_000_000))));
         let begun = |limit| {
             let header = Header::new(samples::name("default"));
             let recorder = Recorder::create(&file, &header).expect("created");
