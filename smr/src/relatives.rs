@@ -11,6 +11,10 @@ use crate::identity;
 use crate::tokens::{Part, token};
 use obol_fabric::{Address, Fabric, Instant, LinkError, Nanos, Remote};
 
+/// How long it waits for a view that is active, in times of patience. Without a majority of coordinators there
+/// is none, and some presets need none.
+const VIEW_AFTER: u64 = 4;
+
 /// Another replica: of the view, or a voter.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Relative {
@@ -43,11 +47,19 @@ impl Relatives {
         (self.look_at, self.back_since) = (Instant::ZERO, Some(now));
     }
 
-    /// Whether it is back, and has not read the others yet. One that is not reached holds it up for a time
-    /// only.
-    pub(crate) fn is_to_wait(&mut self, now: Instant, patience: Nanos) -> bool {
-        let is_early = self.back_since.is_some_and(|since| now.since(since) < patience);
-        let waits = is_early && !self.all.iter().all(|one| one.was_read);
+    /// Whether it is back, and has not read the others yet, or does not know yet whether its view is the newest
+    /// one: then others may be there that it does not know. One that is not reached, and coordinators that are
+    /// not, hold it up for a time only.
+    pub(crate) fn is_to_wait(
+        &mut self,
+        now: Instant,
+        patience: Nanos,
+        is_active: impl FnOnce() -> bool,
+    ) -> bool {
+        let Some(since) = self.back_since else { return false };
+        let lasts = now.since(since);
+        let is_unread = lasts < patience && !self.all.iter().all(|one| one.was_read);
+        let waits = is_unread || lasts < patience.saturating_mul(VIEW_AFTER) && !is_active();
         if !waits {
             self.back_since = None;
         }

@@ -26,8 +26,9 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
 
     /// Whether it comes back, from a pause or into the view, and has to read the others' headers before it does
     /// anything else: another log may have replaced its own one meanwhile.
-    pub(super) fn is_to_wait(&mut self, now: Instant) -> bool {
-        self.relatives.is_to_wait(now, self.pace.patience)
+    pub(super) fn is_to_wait<F: Fabric>(&mut self, now: Instant, fabric: &F) -> bool {
+        let (patience, view) = (self.pace.patience, self.view);
+        self.of.state.log != 0 && self.relatives.is_to_wait(now, patience, || fabric.is_active(view))
     }
 
     /// Notes that it has a turn, and whether it comes back.

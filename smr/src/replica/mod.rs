@@ -27,7 +27,7 @@ use crate::state::State;
 use crate::takeover::Reader;
 use crate::time::LogTime;
 use crate::tokens::{Part, bytes_of};
-use obol_fabric::{Address, Completion, Evidence, Fabric, Incarnation, Instant, LinkError, Nanos};
+use obol_fabric::{Address, Completion, Evidence, Fabric, Incarnation, Instant, LinkError, Nanos, ViewId};
 use obol_membership::View;
 use roles::Role;
 use stall::Stall;
@@ -55,6 +55,7 @@ pub struct Replica<S, D = Views, G = Active> {
     /// Its last turn, and whether views have it again since.
     turn_at: Instant,
     is_back: bool,
+    view: ViewId,
     /// Its service has refused the state of the others.
     refuses: bool,
     /// The newest term in which it was excluded while it led. It leads a term once: what it wrote at
@@ -113,6 +114,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             relatives: Relatives::default(),
             turn_at: Instant::ZERO,
             is_back: false,
+            view: ViewId::default(),
             refuses: false,
             lost: Term(0),
             turns: 0,
@@ -170,6 +172,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
 
     /// Installs the newest view with this replica's incarnation in it.
     pub(crate) fn install<F: Fabric>(&mut self, view: &View, own: Option<Incarnation>, fabric: &mut F) {
+        self.view = view.id;
         self.detector.install(view);
         self.replicas = crate::replicas(view).map(|member| (member.incarnation, member.address)).collect();
         self.clients = self.area.clients(view);
@@ -220,7 +223,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             trusts: self.detector.trusts(),
             prefix: Prefix::of(&self.of),
         };
-        if self.gives_way(now, fabric) || self.is_to_wait(now) {
+        if self.gives_way(now, fabric) || self.is_to_wait(now, fabric) {
             return false;
         }
         self.guard.poll(now, &turn, fabric);

@@ -71,15 +71,24 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
         self.steady()?;
         let leader = self.recover()?;
         self.all_answered()?;
-        let soon = self.world.now() + AGAIN_EVERY_MAX.0;
-        self.run_until(soon)?;
-        let leader = self.leader().unwrap_or(leader);
-        let replica = self.replica(leader).ok_or("no leader")?;
-        let voters: Vec<u32> = replica.config().voters.iter().map(|voter| voter.address.region).collect();
-        if voters.len() != VOTERS as usize {
-            return Err(format!("{VOTERS} voters, not {voters:?}"));
+        let end = self.world.now() + 4 * AGAIN_EVERY_MAX.0;
+        loop {
+            let soon = self.world.now() + AGAIN_EVERY_MAX.0;
+            self.run_until(soon)?;
+            let leader = self.leader().unwrap_or(leader);
+            let replica = self.replica(leader).ok_or("no leader")?;
+            let voters: Vec<u32> = replica.config().voters.iter().map(|voter| voter.address.region).collect();
+            let has_all = |node: &u32| self.replica(*node).map(Replica::applied) == replica.commit();
+            if voters.len() == VOTERS as usize
+                && voters.iter().all(has_all)
+                && replica.last() == replica.applied()
+            {
+                return Ok((replica.log(), voters, leader));
+            }
+            if soon > end {
+                return Err(format!("not all have applied everything: {}", self.states()));
+            }
         }
-        Ok((replica.log(), voters, leader))
     }
 
     /// A replica that begins a store on an operator's word.
