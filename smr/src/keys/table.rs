@@ -8,6 +8,7 @@
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher};
+use std::sync::LazyLock;
 
 /// Each has some 150 entries when ten million keys are stored: about as many are moved at once, and a save
 /// writes one table at a time.
@@ -20,6 +21,10 @@ const TABLE_FROM: u32 = 32;
 /// Keys that [`Table::tidy`] drops, at least, if there are as many; and tables that it looks at, at most.
 const DROPPED_KEYS: usize = 64;
 const DROPPED_TABLES: usize = 256;
+
+/// Hashes are keyed at random, so that no client can choose keys that share a table or collide. All tables of
+/// a process have the same key, so that it simulates a seed again as before: saves go by the order of keys.
+static STATE: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 type Part<V> = HashMap<Box<[u8]>, V, RandomState>;
 
@@ -57,7 +62,6 @@ impl<V> Groups<V> {
 /// All keys.
 #[derive(Clone, Debug)]
 pub(super) struct Table<V> {
-    /// Hashes are keyed at random, so that no client can choose keys that share a table or collide.
     state: RandomState,
     groups: Groups<V>,
     len: usize,
@@ -100,7 +104,7 @@ impl<V: Clone> Save<V> {
 impl<V> Default for Table<V> {
     fn default() -> Self {
         Self {
-            state: RandomState::new(),
+            state: STATE.clone(),
             groups: Groups::new(),
             len: 0,
             save: None,
