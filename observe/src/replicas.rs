@@ -461,7 +461,7 @@ impl Replica {
         match &*note {
             "its host does not answer" => note,
             "frozen" => Cow::Borrowed("it is frozen"),
-            "no member" => Cow::Borrowed("it is no member"),
+            "no member" => Cow::Borrowed("it is not a member"),
             "no log" => Cow::Borrowed("it has no log"),
             _ => format!("it {note}").into(),
         }
