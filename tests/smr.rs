@@ -726,11 +726,6 @@ fn frozen_voters_end_after_a_recovery(preset: &str) {
 }
 
 #[test]
-fn voters_that_were_frozen_end_after_a_recovery() {
-    frozen_voters_end_after_a_recovery("view");
-}
-
-#[test]
 fn with_permissions_voters_that_were_frozen_end_after_a_recovery() {
     frozen_voters_end_after_a_recovery("mu+views");
 }

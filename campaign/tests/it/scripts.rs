@@ -117,5 +117,5 @@ fn an_invalid_script_is_rejected_with_a_reason() {
         assert_eq!(Script::parse(&pulses(act)).map(|script| script.acts.len()), Ok(1));
     }
     let minority = refused("seed = 3\nfaults_end = 9\nsurvivors = [0]\n");
-    assert!(minority.contains("no majority"), "{minority}");
+    assert!(minority.contains("not a majority"), "{minority}");
 }

@@ -44,7 +44,7 @@ pub(crate) struct Logs {
     /// Lines of this level and worse: error, warn, info, debug or trace
     #[arg(long, value_name = "LEVEL", default_value_t = Severity::Info)]
     level: Severity,
-    /// Print only the newest lines, this number [default: 200 without --since and --until, else all]
+    /// Print only the newest N lines [default: 200 without --since and --until, else all]
     #[arg(long, value_name = "N")]
     last: Option<usize>,
     /// Continue with lines as they are written, until Ctrl-C or until the cluster ends
