@@ -27,13 +27,13 @@ const fn with_generation(log: u64, generation: u32) -> u64 {
     log & u32::MAX as u64 | (generation as u64) << GENERATION_AT
 }
 
-/// The number of which a log is made that no operator has asked for: the first one of its replicas.
+/// The number for the identity of a log that begins without an operator's word: the first of a store.
 pub const fn of_first_log(random: u64) -> u64 {
     with_generation(random, generation(random) % FIRST_ORDERED)
 }
 
-/// The number of which a log is made that is begun on an operator's word. `seconds` are those since 1970,
-/// `known` are the identities of other logs that are known.
+/// The number for the identity of a log that an operator begins. `seconds` counts from 1970; `known` has the
+/// identities of the other logs that can be seen.
 pub fn of_newer_log(random: u64, seconds: u64, known: impl IntoIterator<Item = u64>) -> u64 {
     let seconds = u32::try_from(seconds).unwrap_or(u32::MAX);
     let first = with_generation(random, seconds.max(FIRST_ORDERED));

@@ -3,7 +3,7 @@
 //!
 //! A replica that was frozen or cut off while another log replaced its own one learns of it so. No leader
 //! tells it: the leader of another log writes nothing to it, and one of its own log may lead again. So one
-//! that comes back looks before it does anything else.
+//! that comes back READs them before it does anything else.
 
 use crate::area::{Area, HEADER_BYTES};
 use crate::follow::Header;
@@ -29,7 +29,7 @@ struct Relative {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Relatives {
     all: Vec<Relative>,
-    look_at: Instant,
+    read_at: Instant,
     ids: u32,
     /// Since when it is back, until it has read the others.
     back_since: Option<Instant>,
@@ -37,14 +37,14 @@ pub(crate) struct Relatives {
 
 impl Relatives {
     /// There is a newer view: others may have come back.
-    pub(crate) const fn look_soon(&mut self) {
-        self.look_at = Instant::ZERO;
+    pub(crate) const fn read_soon(&mut self) {
+        self.read_at = Instant::ZERO;
     }
 
     /// This replica comes back. What it has READ before says nothing.
     pub(crate) fn on_return(&mut self, now: Instant) {
         self.all.clear();
-        (self.look_at, self.back_since) = (Instant::ZERO, Some(now));
+        (self.read_at, self.back_since) = (Instant::ZERO, Some(now));
     }
 
     /// Whether it is back, and has not read the others yet, or does not know yet whether its view is the newest
@@ -67,7 +67,7 @@ impl Relatives {
     }
 
     /// READs the headers of these replicas, if that is due.
-    pub(crate) fn look<F: Fabric>(
+    pub(crate) fn poll<F: Fabric>(
         &mut self,
         now: Instant,
         every: Nanos,
@@ -75,10 +75,10 @@ impl Relatives {
         area: Area,
         fabric: &mut F,
     ) {
-        if now < self.look_at {
+        if now < self.read_at {
             return;
         }
-        self.look_at = now + every;
+        self.read_at = now + every;
         let own = fabric.address();
         let replicas: Vec<Address> = replicas.filter(|at| *at != own).collect();
         self.all.retain(|one| replicas.contains(&one.at));
@@ -100,10 +100,10 @@ impl Relatives {
         let Some(one) = self.all.iter_mut().find(|one| one.id == id) else { return false };
         one.is_outstanding = false;
         match result.map(Header::decode) {
-            // Its owner was just writing it. It is whole at the next look.
+            // Its owner was just writing it. The next READ finds it whole.
             Ok(None) => {
                 if self.back_since.is_some() {
-                    self.look_soon();
+                    self.read_soon();
                 }
                 false
             }

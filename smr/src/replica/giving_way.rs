@@ -19,7 +19,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
         if self.of.state.log != 0 && !self.of.state.mutant.has(Mutant::OlderLogStays) {
             let voters = self.of.state.config.voters.iter().map(|voter| voter.address);
             let in_view = self.replicas.iter().map(|(_, at)| *at);
-            self.relatives.look(now, self.pace.patience, in_view.chain(voters), self.area, fabric);
+            self.relatives.poll(now, self.pace.patience, in_view.chain(voters), self.area, fabric);
         }
         false
     }

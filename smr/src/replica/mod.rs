@@ -184,7 +184,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
         self.own = own.filter(|_| at.is_some());
         self.at = at.unwrap_or(REPLICAS_MAX);
         self.guard.install(view, self.own);
-        self.relatives.look_soon();
+        self.relatives.read_soon();
         self.poll_at = Instant::ZERO;
         self.follow.report_again();
         if is_other {
