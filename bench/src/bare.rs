@@ -4,9 +4,9 @@
 use super::Figure;
 use super::failover::{drill, start_over};
 use super::kill::Kill;
-use obol_chaos::control::{self, Request};
+use obol_supervise::control::{self, Request};
 use obol_chaos::drills::{Supervisor, Victims, choose, healthy};
-use obol_chaos::running::Running;
+use obol_supervise::running::Running;
 use obol_fabric::Nanos;
 use obol_observe::stats::Distribution;
 use obol_term::output::Failure;

@@ -8,7 +8,7 @@ use super::console::synthetic::Synthetic;
 use super::{Figure, Report, print};
 use clap::Args;
 use obol_chaos::drills::Host;
-use obol_chaos::running::dies_with_parent;
+use obol_supervise::running::dies_with_parent;
 use obol_fabric::Nanos;
 use obol_observe::metrics::{Derived, Metric};
 use obol_observe::stats::Distribution;

@@ -8,7 +8,7 @@ use obol_chaos::drills::journal::{Outcome, Trial};
 use obol_chaos::drills::quick::Report;
 use obol_chaos::drills::{self, Options, Verdict, Victims};
 use obol_chaos::floor::Floors;
-use obol_chaos::running::{Running, START_TIMEOUT, Shape};
+use obol_supervise::running::{Running, START_TIMEOUT, Shape};
 use obol_fabric::host::sched::Slice;
 use obol_fabric::{Name, Nanos};
 use obol_observe::stats::Distribution;

@@ -2,10 +2,10 @@
 
 use super::failover::start_over;
 use super::kill::Kill;
-use obol_chaos::control::{self, Request};
+use obol_supervise::control::{self, Request};
 use obol_chaos::drills::healthy;
-use obol_chaos::hosts::HostNames;
-use obol_chaos::running::{Running, START_TIMEOUT, Shape};
+use obol_supervise::hosts::HostNames;
+use obol_supervise::running::{Running, START_TIMEOUT, Shape};
 use obol_fabric::{Name, Nanos};
 use obol_observe::Observer;
 use obol_observe::stats::Distribution;

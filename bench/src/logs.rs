@@ -4,7 +4,7 @@
 use super::failover::drill;
 use super::{Figure, PROFILE};
 use obol_chaos::drills::Victims;
-use obol_chaos::running::{Running, START_TIMEOUT, Shape};
+use obol_supervise::running::{Running, START_TIMEOUT, Shape};
 use obol_fabric::Nanos;
 use obol_logs::State;
 use obol_observe::stats::Distribution;

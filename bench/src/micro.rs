@@ -2,8 +2,8 @@
 //! each beside the bare instructions that it cannot do without.
 
 use super::Figure;
-use obol_chaos::hosts::{self, HostNames};
-use obol_chaos::running::{Reaper, dies_with_parent};
+use obol_supervise::hosts::{self, HostNames};
+use obol_supervise::running::{Reaper, dies_with_parent};
 use obol_fabric::host::{Cluster, Region, clock};
 use obol_fabric::{Drive, Event, Fabric, Instant, Layout, Machine, Name, Nanos, ViewId};
 use obol_membership::consensus::{Consensus, Engine, Outcome};

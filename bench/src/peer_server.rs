@@ -1,6 +1,6 @@
 //! Servers of other makers, which benchmarks start for a comparison.
 
-use obol_chaos::running::dies_with_parent;
+use obol_supervise::running::dies_with_parent;
 use obol_term::output::Failure;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};

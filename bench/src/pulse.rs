@@ -7,7 +7,7 @@ use super::{Figure, ip_failover, report};
 use clap::Args;
 use obol_chaos::drills::healthy;
 use obol_chaos::drills::tune_network::every;
-use obol_chaos::running::Running;
+use obol_supervise::running::Running;
 use obol_fabric::Nanos;
 use obol_fabric::host::sched::pin_to_core;
 use obol_fabric::host::{Cluster, clock};

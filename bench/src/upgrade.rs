@@ -5,9 +5,9 @@
 use super::{Figure, PROFILE};
 use clap::Args;
 use obol_agent::{AttachError, Attached, Embedded};
-use obol_chaos::control::{self, Request};
-use obol_chaos::ending;
-use obol_chaos::running::{Running, START_TIMEOUT, Shape, dies_with_parent};
+use obol_supervise::control::{self, Request};
+use obol_supervise::ending;
+use obol_supervise::running::{Running, START_TIMEOUT, Shape, dies_with_parent};
 use obol_fabric::{Name, Nanos};
 use obol_membership::Kind;
 use obol_node::Site;

@@ -2,13 +2,9 @@
 //! files, injects faults through fault agents, follows the cluster by [`obol_observe`], and judges
 //! and reports the results.
 
-pub mod control;
 pub mod drillfile;
 pub mod drills;
-pub mod ending;
 pub mod faults;
 pub mod floor;
-pub mod hosts;
 pub mod http;
 pub mod rollout;
-pub mod running;

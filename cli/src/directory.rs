@@ -3,7 +3,7 @@
 //! made. The lock ends with its process.
 
 use crate::saved;
-use obol_chaos::control::{self, Request};
+use obol_supervise::control::{self, Request};
 use obol_fabric::Name;
 use obol_fabric::host::{Cluster, Held, HostError, RegionInfo, is_made};
 use obol_membership::Kind;

@@ -1,6 +1,6 @@
 //! A terminal of 200x50 with a program in it, and what the program has put on its screen.
 
-use obol_chaos::running::dies_with_parent;
+use obol_supervise::running::dies_with_parent;
 use obol_term::output::Failure;
 use parking_lot::{Condvar, Mutex};
 use std::io::{Read, Write};

@@ -2,7 +2,7 @@
 //! counters advance. One process holds them all, and no protocol runs, so it takes little of the
 //! machine that the console is measured on.
 
-use obol_chaos::running::Reaper;
+use obol_supervise::running::Reaper;
 use obol_fabric::host::{Cluster, Process, Region, clock};
 use obol_fabric::layout::{Header, Seat, ViewHead};
 use obol_fabric::shm::Endpoint;

@@ -8,7 +8,7 @@ mod zookeeper;
 use super::failover::drill;
 use clap::ValueEnum;
 use obol_chaos::drills::{Host, Victims};
-use obol_chaos::running::Reaper;
+use obol_supervise::running::Reaper;
 use obol_fabric::{Name, Nanos};
 use obol_observe::stats::{Distribution, Summary, shown};
 use obol_term::output::{self, Failure};

@@ -1,6 +1,6 @@
 //! The protocol between runner and fault agent: lines of JSON over an authenticated channel.
 
-use crate::control::LINE_BYTES_MAX;
+use obol_supervise::control::LINE_BYTES_MAX;
 use crate::drillfile::guards::Keep;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

@@ -15,7 +15,7 @@ use super::cue::{REGION_KIND, Token};
 use super::halt;
 use super::undo::{Record, Undone};
 use super::warden::Warden;
-use crate::control::write_line;
+use obol_supervise::control::write_line;
 use crate::faults::Armed;
 use obol_fabric::host::peer::{peer, user};
 use obol_fabric::host::{Process, clock, sched};

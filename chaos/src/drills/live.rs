@@ -16,7 +16,7 @@ use super::ssh::Login;
 use super::subject::{Subject as _, System};
 use super::undo_record::{Record, records};
 use super::{switch, undo};
-use crate::control::{self, Request};
+use obol_supervise::control::{self, Request};
 use crate::drillfile::{Drill, Step};
 use obol_fabric::{Instant, Nanos};
 use obol_node::Site;

@@ -3,7 +3,7 @@
 use super::channel::{Lines, Order, Reply, socket_name};
 use super::halt;
 use super::ssh::Ssh;
-use crate::control::write_line;
+use obol_supervise::control::write_line;
 use obol_fabric::{Name, Nanos};
 use parking_lot::Mutex;
 use std::cell::RefCell;

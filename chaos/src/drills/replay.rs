@@ -10,7 +10,7 @@ use super::runner::{RunError, lock};
 use super::select::Supervisor;
 use super::undo::{self, Record, Undone};
 use super::warden::Warden;
-use crate::control::{self, Request};
+use obol_supervise::control::{self, Request};
 use obol_campaign::{Act, Scenario, Script};
 use obol_fabric::host::{Held, Impairment, Process as Pid, clock};
 use obol_fabric::{Instant, Name, Nanos};

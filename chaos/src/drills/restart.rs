@@ -1,6 +1,6 @@
 //! Restarts what a drill has ended, by whatever supervises its host.
 
-use crate::control::{self, Request};
+use obol_supervise::control::{self, Request};
 use obol_fabric::Name;
 use obol_fabric::host::Cluster;
 use obol_node::{Deployment, hosts_here};

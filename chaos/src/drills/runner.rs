@@ -27,7 +27,7 @@ use super::skew::{Skew, tolerated};
 use super::stop::{self, Stop};
 use super::subject::{Subject, System};
 use super::undo::{self, Undone};
-use crate::control::ControlError;
+use obol_supervise::control::ControlError;
 use crate::drillfile::{Abort, AbortMetric, Drill, Metric, Rollback, Steady, Step, Strategy};
 use obol_fabric::host::HostError;
 use obol_fabric::{Instant, Name, Nanos};

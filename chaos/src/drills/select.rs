@@ -2,7 +2,7 @@
 //! from the drill's seed.
 
 use super::restart::supervised_directory;
-use crate::control::{self, Request};
+use obol_supervise::control::{self, Request};
 use crate::drillfile::{Drill, Select, Step, StepFault, Target, TargetKind};
 use crate::faults::Scope;
 use obol_fabric::host::Cluster;

@@ -3,7 +3,7 @@
 
 use crate::names::{self, Known};
 use clap::Args;
-use obol_chaos::hosts::further_hosts;
+use obol_supervise::hosts::further_hosts;
 use obol_fabric::{Name, Nanos, ViewId};
 use obol_logs::read::{self, Found, JournalReader, Query, STAMP, Seconds, Tail};
 use obol_logs::when::{When, end_of};

@@ -7,7 +7,7 @@ use clap::Args;
 use obol_chaos::drills::Host;
 use obol_chaos::drills::tune::{self, Counted, Measured, PAUSES, Recommended, Tuned};
 use obol_chaos::drills::tune_network::{confidence, every};
-use obol_chaos::running::{Running, Shape, dies_with_parent};
+use obol_supervise::running::{Running, Shape, dies_with_parent};
 use obol_fabric::host::sched;
 use obol_fabric::{Name, Nanos};
 use obol_profiles::Profile;

@@ -2,7 +2,7 @@
 
 use crate::commands::tune::Tune;
 use obol_chaos::drills::tune_network::{NetworkTuned, PATH_HEADS};
-use obol_chaos::hosts::further_hosts;
+use obol_supervise::hosts::further_hosts;
 use obol_fabric::host::clock;
 use obol_fabric::ip::PulseReport;
 use obol_fabric::{Name, Nanos};

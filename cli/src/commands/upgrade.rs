@@ -2,7 +2,7 @@
 
 use crate::{alone, signals};
 use clap::Args;
-use obol_chaos::control;
+use obol_supervise::control;
 use obol_fabric::host;
 use obol_fabric::identity::Duty;
 use obol_fabric::{Incarnation, Name, Release, Version};

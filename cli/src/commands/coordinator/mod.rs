@@ -10,7 +10,7 @@ pub(crate) mod run;
 use crate::{alone, ending};
 use clap::Subcommand;
 use fate::{Evidence, Fate};
-use obol_chaos::control::{self, ControlError, Request};
+use obol_supervise::control::{self, ControlError, Request};
 use obol_coordinator::Operator;
 use obol_fabric::host::clock;
 use obol_fabric::{Address, LinkError, Name};
@@ -377,7 +377,7 @@ impl Change {
     }
 
     fn stop(&self, process: &Process) -> Result<(), Failure> {
-        obol_chaos::ending::stop(process.name.as_str(), process.process)?;
+        obol_supervise::ending::stop(process.name.as_str(), process.process)?;
         self.say(format_args!("stopped {} (pid {})", process.name, process.process.pid))
     }
 

@@ -11,7 +11,7 @@ use crate::commands::watch::save;
 use crate::values::span;
 use crate::{ending, signals};
 use clap::Args;
-use obol_chaos::control::{self, ControlError, Request};
+use obol_supervise::control::{self, ControlError, Request};
 use obol_fabric::{Name, Nanos, ViewId};
 use obol_membership::timing::LEASE_MAX;
 use obol_membership::view::{Acceptor, coordinator_name};
@@ -267,7 +267,7 @@ impl<'a> Attempt<'a> {
             let snapshot = self.observer.snapshot();
             for process in snapshot.processes.iter().filter(|p| p.alive) {
                 if started.iter().any(|(_, pid)| *pid == process.process.pid) {
-                    obol_chaos::ending::kill(process.name.as_str(), process.process)
+                    obol_supervise::ending::kill(process.name.as_str(), process.process)
                         .map_err(|failure| failure.to_string())?;
                 }
             }

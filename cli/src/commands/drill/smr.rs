@@ -12,7 +12,7 @@ use obol_chaos::drills::Host;
 use obol_chaos::drills::engines::{
     Answers, End, Fault, HEADS, Measured, Measuring, Repetition, Report, TEXT_COLUMNS,
 };
-use obol_chaos::running::{Running, START_TIMEOUT, Shape};
+use obol_supervise::running::{Running, START_TIMEOUT, Shape};
 use obol_fabric::host::clock;
 use obol_fabric::{Instant, Nanos, ViewId};
 use obol_profiles::Profile;

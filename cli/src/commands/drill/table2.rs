@@ -7,7 +7,7 @@ use obol_chaos::drillfile::{Drill, Metric};
 use obol_chaos::drills::table2::{self, Cell, Found, Table, Wanted};
 use obol_chaos::drills::{Host, Verdict};
 use obol_chaos::floor::Floors;
-use obol_chaos::running::{Running, START_TIMEOUT, Shape};
+use obol_supervise::running::{Running, START_TIMEOUT, Shape};
 use obol_fabric::host::sched::Slice;
 use obol_observe::plot::{all_written, write_file};
 use obol_profiles::Profile;

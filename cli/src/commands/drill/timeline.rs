@@ -8,7 +8,7 @@ use crate::signals;
 use obol_chaos::drillfile::{Change, StoreDrill, StoreStep};
 use obol_chaos::drills::timeline::{HEADS, StepReport, TEXT_COLUMN, Timeline};
 use obol_chaos::drills::{Host, Verdict};
-use obol_chaos::running::{Running, START_TIMEOUT, Shape};
+use obol_supervise::running::{Running, START_TIMEOUT, Shape};
 use obol_fabric::host::clock;
 use obol_fabric::{Drive, Instant, Name, Nanos};
 use obol_node::Site;

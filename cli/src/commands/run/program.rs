@@ -91,7 +91,7 @@ pub(super) fn kill_descendants() {
     }
 }
 
-/// The other end of [`obol_chaos::running::dies_with_parent`]: becomes the program.
+/// The other end of [`obol_supervise::running::dies_with_parent`]: becomes the program.
 pub(crate) fn exec_with_parent(_: &Path, _: Name, args: &ExecWithParent) -> Result<ExitCode, Failure> {
     sched::die_with_parent().map_err(Failure::failed)?;
     let mut command = args.tied.command()?;

@@ -8,7 +8,7 @@
 use super::group::Group;
 use super::listen;
 use super::program::{Environment, kill_descendants};
-use obol_chaos::control;
+use obol_supervise::control;
 use obol_fabric::host::supervise::{self, Reaped};
 use obol_fabric::host::{Process, sched};
 use serde::{Deserialize, Serialize};

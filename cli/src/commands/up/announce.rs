@@ -1,7 +1,7 @@
 //! What `up` says when the cluster has started.
 
 use crate::commands::root;
-use obol_chaos::hosts::HostNames;
+use obol_supervise::hosts::HostNames;
 use obol_node::Deployment;
 use obol_term::output;
 

@@ -1,0 +1,9 @@
+//! The processes of a host: starts, watches and ends them.
+//!
+//! [`control`] is the protocol by which commands ask the `obol up` that supervises a cluster;
+//! [`running`] keeps a cluster that a command makes for itself.
+
+pub mod control;
+pub mod ending;
+pub mod hosts;
+pub mod running;
