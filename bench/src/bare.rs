@@ -4,11 +4,11 @@
 use super::Figure;
 use super::failover::{drill, start_over};
 use super::kill::Kill;
-use obol_supervise::control::{self, Request};
 use obol_chaos::drills::{Supervisor, Victims, choose, healthy};
-use obol_supervise::running::Running;
 use obol_fabric::Nanos;
 use obol_observe::stats::Distribution;
+use obol_supervise::control::{self, Request};
+use obol_supervise::running::Running;
 use obol_term::output::Failure;
 use std::thread;
 

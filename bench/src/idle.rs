@@ -1,8 +1,8 @@
 //! What an idle cluster costs: processor time and memory of its nine processes.
 
 use super::Figure;
-use obol_supervise::running::Running;
 use obol_observe::usage::{resident, used};
+use obol_supervise::running::Running;
 use obol_term::output::Failure;
 use std::time::{Duration, Instant};
 

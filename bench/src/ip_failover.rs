@@ -2,15 +2,15 @@
 
 use super::failover::start_over;
 use super::kill::Kill;
-use obol_supervise::control::{self, Request};
 use obol_chaos::drills::healthy;
-use obol_supervise::hosts::HostNames;
-use obol_supervise::running::{Running, START_TIMEOUT, Shape};
 use obol_fabric::{Name, Nanos};
 use obol_observe::Observer;
 use obol_observe::stats::Distribution;
 use obol_observe::timeline::Phases;
 use obol_profiles::Profile;
+use obol_supervise::control::{self, Request};
+use obol_supervise::hosts::HostNames;
+use obol_supervise::running::{Running, START_TIMEOUT, Shape};
 use obol_term::output::Failure;
 use std::path::Path;
 use std::thread;

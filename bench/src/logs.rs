@@ -4,11 +4,11 @@
 use super::failover::drill;
 use super::{Figure, PROFILE};
 use obol_chaos::drills::Victims;
-use obol_supervise::running::{Running, START_TIMEOUT, Shape};
 use obol_fabric::Nanos;
 use obol_logs::State;
 use obol_observe::stats::Distribution;
 use obol_profiles::Profile;
+use obol_supervise::running::{Running, START_TIMEOUT, Shape};
 use obol_term::output::{self, Failure};
 use std::path::Path;
 

@@ -2,8 +2,6 @@
 //! each beside the bare instructions that it cannot do without.
 
 use super::Figure;
-use obol_supervise::hosts::{self, HostNames};
-use obol_supervise::running::{Reaper, dies_with_parent};
 use obol_fabric::host::{Cluster, Region, clock};
 use obol_fabric::{Drive, Event, Fabric, Instant, Layout, Machine, Name, Nanos, ViewId};
 use obol_membership::consensus::{Consensus, Engine, Outcome};
@@ -13,6 +11,8 @@ use obol_node::endpoint::Act;
 use obol_node::{Deployment, Network, Site};
 use obol_observe::stats::Distribution;
 use obol_profiles::Profile;
+use obol_supervise::hosts::{self, HostNames};
+use obol_supervise::running::{Reaper, dies_with_parent};
 use obol_term::output::Failure;
 use serde::Serialize;
 use std::fmt;

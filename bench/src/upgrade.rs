@@ -5,15 +5,15 @@
 use super::{Figure, PROFILE};
 use clap::Args;
 use obol_agent::{AttachError, Attached, Embedded};
-use obol_supervise::control::{self, Request};
-use obol_supervise::ending;
-use obol_supervise::running::{Running, START_TIMEOUT, Shape, dies_with_parent};
 use obol_fabric::{Name, Nanos};
 use obol_membership::Kind;
 use obol_node::Site;
 use obol_observe::{Health, Process, Snapshot};
 use obol_profiles::Profile;
 use obol_profiles::duration;
+use obol_supervise::control::{self, Request};
+use obol_supervise::ending;
+use obol_supervise::running::{Running, START_TIMEOUT, Shape, dies_with_parent};
 use obol_term::output::{self, Failure};
 use serde::Deserialize;
 use std::path::Path;
@@ -346,7 +346,7 @@ fn restart(running: &Running, before: &Snapshot) -> Result<(), Failure> {
         ends.into_iter()
             .try_for_each(|end| end.join().map_err(|_| Failure::Failed("a thread panicked".to_owned()))?)
     })?;
-    let dir = control::supervised(&running.reaper.root, running.reaper.cluster);
+    let dir = control::supervised(&running.site()?.cluster);
     daemons(before).try_for_each(|daemon| {
         let name = daemon.name.to_string();
         control::request(&dir, &Request::Start { name }).map(drop).map_err(Failure::failed)

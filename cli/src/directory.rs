@@ -3,11 +3,11 @@
 //! made. The lock ends with its process.
 
 use crate::saved;
-use obol_supervise::control::{self, Request};
 use obol_fabric::Name;
 use obol_fabric::host::{Cluster, Held, HostError, RegionInfo, is_made};
 use obol_membership::Kind;
 use obol_node::{Deployment, Site, SiteError};
+use obol_supervise::control::{self, Request};
 use obol_term::output::{self, Failure};
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};

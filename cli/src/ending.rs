@@ -7,14 +7,14 @@ use crate::directory::Directory;
 use crate::logging;
 use crate::saved;
 use clap::Args;
-use obol_supervise::control::{self, ControlError, Request};
-use obol_supervise::ending;
-use obol_supervise::hosts::further_hosts;
 use obol_fabric::Name;
 use obol_fabric::host::{Cluster, HostError, NameClaim, RegionInfo};
 use obol_membership::Kind;
 use obol_node::{Deployment, Site, hosts_here};
 use obol_observe::{Observer, Process, Snapshot};
+use obol_supervise::control::{self, ControlError, Request};
+use obol_supervise::ending;
+use obol_supervise::hosts::further_hosts;
 use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::iter;
@@ -279,13 +279,13 @@ pub(crate) fn start(
     cluster: Name,
     Target { target, json }: &Target,
 ) -> Result<ExitCode, Failure> {
-    Cluster::open(root, cluster).map_err(Failure::refused)?;
+    let here = Cluster::open(root, cluster).map_err(Failure::refused)?;
     if let Ok(site) = Site::open(root, cluster)
         && site.deployment.is_prepared()
     {
         return Err(started_by_others(&site.deployment, target));
     }
-    let dir = control::supervised(root, cluster);
+    let dir = control::supervised(&here);
     let pid =
         control::request(&dir, &Request::Start { name: target.to_owned() }).map_err(Failure::refused)?;
     let pid = pid.unwrap_or(0);

@@ -1,9 +1,8 @@
 //! How commands request something of the `up` that supervises a cluster: one line of JSON each way
 //! over a Unix socket in the cluster's directory.
 
-use obol_fabric::Name;
-use obol_fabric::host::Process;
 use obol_fabric::host::peer::peer;
+use obol_fabric::host::{Cluster, Process};
 use obol_node::hosts_here;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -24,12 +23,19 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The longest request or answer in bytes.
 pub const LINE_BYTES_MAX: u64 = 64 * 1024;
 
-/// The directory in which the supervisor of a cluster listens: one runs the processes of all hosts
-/// that are this one.
-pub fn supervised(root: &Path, cluster: Name) -> PathBuf {
-    let mut all = hosts_here(root, cluster).into_values().map(|name| root.join(name.as_str()));
-    let listens = all.find(|dir| dir.join(SOCKET).exists());
-    listens.unwrap_or_else(|| root.join(cluster.as_str()))
+/// The directory in which the supervisor of a cluster listens: that of this host, or of another one that
+/// is this machine, because one `up` runs the processes of all of them. Without a supervisor it is that of
+/// this host.
+pub fn supervised(cluster: &Cluster) -> PathBuf {
+    let own = cluster.dir().to_owned();
+    let listens = |dir: &PathBuf| dir.join(SOCKET).exists();
+    if listens(&own) {
+        return own;
+    }
+    let root = own.parent().unwrap_or(&own);
+    let mut others = hosts_here(root, cluster.name()).into_values().map(|name| root.join(name.as_str()));
+    let found = others.find(listens);
+    found.unwrap_or(own)
 }
 
 /// A request to the supervisor.

@@ -2,7 +2,6 @@
 //! counters advance. One process holds them all, and no protocol runs, so it takes little of the
 //! machine that the console is measured on.
 
-use obol_supervise::running::Reaper;
 use obol_fabric::host::{Cluster, Process, Region, clock};
 use obol_fabric::layout::{Header, Seat, ViewHead};
 use obol_fabric::shm::Endpoint;
@@ -12,6 +11,7 @@ use obol_membership::view::{Edit, Newcomer};
 use obol_membership::{ActiveMutant, Kind, View};
 use obol_node::{Deployment, Site};
 use obol_profiles::Profile;
+use obol_supervise::running::Reaper;
 use obol_term::output::Failure;
 use std::mem::offset_of;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! The protocol between runner and fault agent: lines of JSON over an authenticated channel.
 
-use obol_supervise::control::LINE_BYTES_MAX;
 use crate::drillfile::guards::Keep;
+use obol_supervise::control::LINE_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::io::{self, BufRead as _, BufReader, Read};

@@ -9,18 +9,17 @@ use super::journal::Host;
 use super::options::Options;
 use super::parts::{Part, elsewhere, parts};
 use super::remote::{Invocation, Remote, RemoteError};
-use super::restart::supervised_directory;
 use super::runner::RunError;
 use super::select::{Chosen, Supervisor};
 use super::ssh::Login;
 use super::subject::{Subject as _, System};
 use super::undo_record::{Record, records};
 use super::{switch, undo};
-use obol_supervise::control::{self, Request};
 use crate::drillfile::{Drill, Step};
 use obol_fabric::{Instant, Nanos};
 use obol_node::Site;
 use obol_observe::{Observer, Process};
+use obol_supervise::control::{self, Request};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -372,8 +371,7 @@ impl System for Live {
         }
         let Supervisor::Hosts(network) = &self.supervisor else {
             // The supervisor refuses until the kernel has reaped the old process.
-            let dir = supervised_directory(self.fleet.observer().cluster());
-            let dir = dir.unwrap_or_else(|| self.fleet.dir().to_owned());
+            let dir = control::supervised(self.fleet.observer().cluster());
             control::request(&dir, &Request::Start { name: victim.name.to_string() })?;
             return Ok(());
         };

@@ -63,7 +63,6 @@ pub use probe::{Probed, probe};
 pub use progress::{Progress, Stage};
 pub use quick::Victims;
 pub use replay::{ReplayPlan, Replayed, plan_script, replay_script};
-pub use restart::supervised_directory;
 pub use runner::{RunError, recover, run};
 pub use schema::journal_schema;
 pub use select::{Chosen, SelectError, Supervisor, choose};

@@ -3,8 +3,8 @@
 use super::channel::{Lines, Order, Reply, socket_name};
 use super::halt;
 use super::ssh::Ssh;
-use obol_supervise::control::write_line;
 use obol_fabric::{Name, Nanos};
+use obol_supervise::control::write_line;
 use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::ffi::OsString;

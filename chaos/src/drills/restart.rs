@@ -1,23 +1,10 @@
 //! Restarts what a drill has ended, by whatever supervises its host.
 
-use obol_supervise::control::{self, Request};
 use obol_fabric::Name;
 use obol_fabric::host::Cluster;
-use obol_node::{Deployment, hosts_here};
-use std::path::PathBuf;
+use obol_node::Deployment;
+use obol_supervise::control::{self, Request};
 use std::process::{Command, Stdio};
-
-/// The directory of the cluster in which an `obol up` listens: that of this host, or of another one
-/// that is this machine.
-pub fn supervised_directory(cluster: &Cluster) -> Option<PathBuf> {
-    let listens = |dir: &PathBuf| dir.join(control::SOCKET).exists();
-    let own = cluster.dir().to_owned();
-    if listens(&own) {
-        return Some(own);
-    }
-    let root = own.parent()?;
-    hosts_here(root, cluster.name()).values().map(|name| root.join(name.as_str())).find(listens)
-}
 
 /// How a process comes back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,8 +19,8 @@ pub(super) enum Started {
 pub(super) fn start(cluster: &Cluster, deployment: &Deployment, name: &str) -> Result<Started, String> {
     let network = deployment.network.as_ref().filter(|network| !network.supervisors.is_empty());
     let Some(network) = network else {
-        let dir = supervised_directory(cluster).unwrap_or_else(|| cluster.dir().to_owned());
-        let started = control::request(&dir, &Request::Start { name: name.to_owned() });
+        let started =
+            control::request(&control::supervised(cluster), &Request::Start { name: name.to_owned() });
         return started.map(|_| Started::Now).map_err(|error| error.to_string());
     };
     let supervisor = network.supervisor(network.host);

@@ -1,8 +1,6 @@
 //! Selection of victims: the processes that a drill's targets stand for, chosen for each repetition
 //! from the drill's seed.
 
-use super::restart::supervised_directory;
-use obol_supervise::control::{self, Request};
 use crate::drillfile::{Drill, Select, Step, StepFault, Target, TargetKind};
 use crate::faults::Scope;
 use obol_fabric::host::Cluster;
@@ -10,6 +8,7 @@ use obol_membership::rng::mix;
 use obol_membership::{Kind, renewal_source};
 use obol_node::{Deployment, Network};
 use obol_observe::{Deciders, Process, Snapshot};
+use obol_supervise::control::{self, Request};
 use std::sync::Arc;
 
 /// A chosen victim.
@@ -43,8 +42,9 @@ impl Supervisor {
         match &deployment.network {
             Some(network) if !network.supervisors.is_empty() => Self::Hosts(Arc::new(network.clone())),
             // Without an answer, processes that need a restart are not hit.
-            _ => supervised_directory(cluster)
-                .and_then(|dir| control::request(&dir, &Request::Hello).ok().flatten())
+            _ => control::request(&control::supervised(cluster), &Request::Hello)
+                .ok()
+                .flatten()
                 .map_or(Self::None, Self::Up),
         }
     }

@@ -1,8 +1,8 @@
 //! `obol cleanup`, which commands start that make clusters of their own.
 
 use clap::Args;
-use obol_supervise::running;
 use obol_fabric::Name;
+use obol_supervise::running;
 use obol_term::output::Failure;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

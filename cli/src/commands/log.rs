@@ -1,10 +1,10 @@
 //! `obol log level`: what the processes of a cluster log, shown and changed while they run.
 
 use clap::{Args, Subcommand};
-use obol_supervise::hosts::further_hosts;
 use obol_fabric::Name;
 use obol_logs::{Change, Levelled, MODULES, State};
 use obol_node::Site;
+use obol_supervise::hosts::further_hosts;
 use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::path::Path;

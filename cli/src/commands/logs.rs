@@ -3,7 +3,6 @@
 
 use crate::names::{self, Known};
 use clap::Args;
-use obol_supervise::hosts::further_hosts;
 use obol_fabric::{Name, Nanos, ViewId};
 use obol_logs::read::{self, Found, JournalReader, Query, STAMP, Seconds, Tail};
 use obol_logs::when::{When, end_of};
@@ -13,6 +12,7 @@ use obol_node::network::print_id;
 use obol_observe::calendar::{self, TwoClocks, unix_now};
 use obol_observe::{ObservedEvent, Observer};
 use obol_profiles::document::nearest;
+use obol_supervise::hosts::further_hosts;
 use obol_term::output::{self, Failure};
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::path::{Path, PathBuf};

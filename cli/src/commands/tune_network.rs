@@ -2,7 +2,6 @@
 
 use crate::commands::tune::Tune;
 use obol_chaos::drills::tune_network::{NetworkTuned, PATH_HEADS};
-use obol_supervise::hosts::further_hosts;
 use obol_fabric::host::clock;
 use obol_fabric::ip::PulseReport;
 use obol_fabric::{Name, Nanos};
@@ -10,6 +9,7 @@ use obol_node::Site;
 use obol_observe::network_recording::NetworkRecording;
 use obol_observe::pulse;
 use obol_observe::tail::Wanted;
+use obol_supervise::hosts::further_hosts;
 use obol_term::output::{self, Failure};
 use std::path::Path;
 use std::process::ExitCode;

@@ -2,7 +2,6 @@
 
 use crate::{alone, signals};
 use clap::Args;
-use obol_supervise::control;
 use obol_fabric::host;
 use obol_fabric::identity::Duty;
 use obol_fabric::{Incarnation, Name, Release, Version};
@@ -10,6 +9,7 @@ use obol_membership::Kind;
 use obol_node::{FileLock, Site};
 use obol_observe::{Health, Observer, Process, RunningGateway, Snapshot, examine_keys};
 use obol_profiles::duration;
+use obol_supervise::control;
 use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::path::Path;
@@ -406,7 +406,7 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Upgrade) -> Result<ExitCode
         let stop = signals::ending()?;
         let command = match &args.restart {
             Some(command) => command.clone(),
-            None if control::supervised(root, cluster).join(control::SOCKET).exists() => {
+            None if control::supervised(&site.cluster).join(control::SOCKET).exists() => {
                 return Err(Failure::Refused(format!(
                     "cluster {cluster} was started by `obol up`, and has no units of systemd to restart; say how: \
                      --restart 'obol stop \"$OBOL_NAME\" && obol start \"$OBOL_NAME\"'"

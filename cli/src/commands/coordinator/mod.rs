@@ -10,7 +10,6 @@ pub(crate) mod run;
 use crate::{alone, ending};
 use clap::Subcommand;
 use fate::{Evidence, Fate};
-use obol_supervise::control::{self, ControlError, Request};
 use obol_coordinator::Operator;
 use obol_fabric::host::clock;
 use obol_fabric::{Address, LinkError, Name};
@@ -19,6 +18,7 @@ use obol_membership::{Kind, View};
 use obol_node::endpoint::RegionReader;
 use obol_node::{FileLock, Site, hosts_here};
 use obol_observe::{Observer, Process, Snapshot};
+use obol_supervise::control::{self, ControlError, Request};
 use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::net::IpAddr;
@@ -305,7 +305,7 @@ impl Change {
         let name = coordinator_name(number);
         let (snapshot, _) = self.look()?;
         if !lives(&snapshot, number) {
-            let pid = start(&self.site, &control::supervised(&self.root, self.cluster), number)?;
+            let pid = start(&self.site, &control::supervised(&self.site.cluster), number)?;
             self.say(format_args!("started {name} (pid {pid})"))?;
         }
         self.wish(number, true)

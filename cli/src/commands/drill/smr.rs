@@ -12,12 +12,12 @@ use obol_chaos::drills::Host;
 use obol_chaos::drills::engines::{
     Answers, End, Fault, HEADS, Measured, Measuring, Repetition, Report, TEXT_COLUMNS,
 };
-use obol_supervise::running::{Running, START_TIMEOUT, Shape};
 use obol_fabric::host::clock;
 use obol_fabric::{Instant, Nanos, ViewId};
 use obol_profiles::Profile;
 use obol_profiles::duration;
 use obol_smr::VOTERS_MAX;
+use obol_supervise::running::{Running, START_TIMEOUT, Shape};
 use obol_term::output::{self, Failure};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -1,8 +1,8 @@
 //! What `up` says when the cluster has started.
 
 use crate::commands::root;
-use obol_supervise::hosts::HostNames;
 use obol_node::Deployment;
+use obol_supervise::hosts::HostNames;
 use obol_term::output;
 
 /// Says what was started, and what to do with it.
