@@ -1,20 +1,14 @@
-//! The log options of daemons and long commands, and how a log begins.
+//! The log options of daemons and long commands.
 
 use clap::{Args, ValueEnum};
 use obol_fabric::Name;
-use obol_logs::{Destination, Format, Levels, Settings, Whose};
+use obol_logs::{Destination, Format, Levels, Settings};
 use obol_node::Site;
-use obol_term::output;
-use std::fmt::Display;
+use obol_supervise::logging::{self, FORMAT, LEVELS, TO};
 use std::path::Path;
-use std::time::SystemTime;
 
 /// Heads the options.
 const HEADING: &str = "Log options";
-/// The environment variables with their defaults, which child processes inherit.
-const FORMAT: &str = "OBOL_LOG_FORMAT";
-const LEVELS: &str = "OBOL_LOG";
-const TO: &str = "OBOL_LOG_TO";
 
 /// How a process logs.
 #[derive(Clone, Debug, Default, Args)]
@@ -65,12 +59,8 @@ impl LogOptions {
         Self { log_to: Some(self.log_to.unwrap_or(LogTo::Off)), ..self.clone() }
     }
 
-    /// Whether nothing is logged.
-    pub(crate) fn is_off(&self) -> bool {
-        self.log_to == Some(LogTo::Off)
-    }
-
-    fn settings(&self) -> Settings {
+    /// The same as a plain value.
+    pub(crate) fn settings(&self) -> Settings {
         let format = match self.log_format {
             LogFormat::Text => Format::Text,
             LogFormat::Json => Format::Json,
@@ -79,49 +69,14 @@ impl LogOptions {
         Settings { format, levels: self.log_level.clone(), destination }
     }
 
-    /// The environment in which child processes log alike.
-    pub(crate) fn environment(&self) -> [(&'static str, String); 3] {
-        let Settings { format, levels, destination } = self.settings();
-        let format = if format == Format::Json { "json" } else { "text" };
-        [(FORMAT, format.to_owned()), (LEVELS, levels.to_string()), (TO, destination.name().to_owned())]
-    }
-
     /// Starts the log of this process, as `process` of the cluster. `agent` is the one in whose region
-    /// it has its seat. A process works without a log.
+    /// it has its seat.
     pub(crate) fn start(&self, root: &Path, site: &Site, process: Name, agent: Option<Name>) {
-        let whose = Whose { root: root.to_owned(), cluster: site.cluster.clone(), process, agent };
-        if let Err(error) = obol_logs::start(&self.settings(), whose) {
-            // Whether anybody reads this does not matter to the process.
-            let _ = output::remark(format_args!("obol: {process} writes no log: {error}"));
-        }
-        let version = env!("CARGO_PKG_VERSION");
-        tracing::info!(target: "process", pid = std::process::id(), version, "started (pid {}, obol {version})", std::process::id());
+        logging::start(&self.settings(), root, site, process, agent);
     }
 
     /// The same for a command beside the processes of a cluster, if that is there.
     pub(crate) fn start_command(&self, root: &Path, cluster: Name, command: &str) {
-        if let (Ok(site), Ok(name)) = (Site::open(root, cluster), Name::new(command)) {
-            self.start(root, &site, name, None);
-        }
-    }
-}
-
-/// Something that works worse than it should: on standard error and in the log. Where both are the
-/// journal, once.
-pub(crate) fn warn(text: impl Display) {
-    tracing::warn!(target: "process", "{text}");
-    if !obol_logs::is_journal() {
-        // Whether anybody reads this does not matter to the process.
-        let _ = output::remark(format_args!("obol: {text}"));
-    }
-}
-
-/// Removes the logs of ended clusters that are not kept any longer.
-pub(crate) fn retire() {
-    if let Some(base) = obol_logs::base()
-        && let Err(error) = obol_logs::retire(&base, SystemTime::now())
-    {
-        // The cluster does not depend on it.
-        let _ = output::remark(format_args!("obol: {}: old logs cannot be removed: {error}", base.display()));
+        logging::start_command(&self.settings(), root, cluster, command);
     }
 }

@@ -1,25 +1,19 @@
 //! `obol`: the operator's program, and the thin mains of the daemons.
 
-mod alone;
 mod cli;
 mod commands;
-mod daemons;
-mod directory;
-mod ending;
-mod leaving;
 mod logging;
 mod names;
 mod pulses;
 mod replacement;
-mod saved;
 #[cfg(test)]
 #[path = "../../observe/tests/support/scrambled.rs"]
 mod scrambled;
-mod signals;
 mod table;
 mod values;
 
 use commands::root::{Cli, ClusterArgs};
+use obol_supervise::signals;
 use obol_term::output::{self, Failure};
 use signal_hook::consts::SIGXFSZ;
 use std::process::ExitCode;

@@ -3,7 +3,16 @@
 //! [`control`] is the protocol by which commands ask the `obol up` that supervises a cluster;
 //! [`running`] keeps a cluster that a command makes for itself.
 
+pub mod alone;
 pub mod control;
+pub mod daemons;
+pub mod directory;
+pub mod down;
 pub mod ending;
 pub mod hosts;
+pub mod leaving;
+pub mod logging;
+pub mod processes;
 pub mod running;
+pub mod saved;
+pub mod signals;

@@ -1,11 +1,11 @@
 //! `obol agent` and `obol lease-cache`: the daemon of a node, and a member that renews the leases of
 //! others.
 
-use crate::daemons::{enter, expected, schedule, service_manager};
 use crate::logging::LogOptions;
 use clap::Args;
 use obol_fabric::Name;
 use obol_membership::Kind;
+use obol_supervise::daemons::{enter, expected, schedule, service_manager};
 use obol_term::output::Failure;
 use std::path::Path;
 use std::process::ExitCode;
@@ -29,7 +29,7 @@ pub(crate) fn run_lease_cache(root: &Path, cluster: Name, args: &Named) -> Resul
 
 fn member(root: &Path, cluster: Name, kind: Kind, args: &Named) -> Result<ExitCode, Failure> {
     let name = args.name;
-    let (site, stop, _name) = enter(root, cluster, &args.log, (Some(kind), name, None))?;
+    let (site, stop, _name) = enter(root, cluster, &args.log.settings(), (Some(kind), name, None))?;
     schedule(&site, false);
     let mut manager = service_manager();
     expected(&site, name, || obol_agent::run(&site, kind, name, obol_agent::seed(), &stop, &mut manager))

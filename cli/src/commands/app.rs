@@ -1,7 +1,6 @@
 //! `obol app`: the demo application. It serves small requests under the guard of its view, and
 //! notes the first success in each.
 
-use crate::daemons::{START_TIMEOUT, enter, expected, leave, set_watched_thread_priority};
 use crate::logging::LogOptions;
 use clap::Args;
 use obol_agent::{AttachError, Attached, OwnView};
@@ -11,6 +10,7 @@ use obol_membership::Kind;
 use obol_membership::metrics::Counter;
 use obol_membership::recorder::{Kind as Event, Record};
 use obol_node::Site;
+use obol_supervise::daemons::{START_TIMEOUT, enter, expected, leave, set_watched_thread_priority};
 use obol_term::output::Failure;
 use std::path::Path;
 use std::process::ExitCode;
@@ -39,7 +39,7 @@ pub(crate) struct DemoApp {
 
 pub(crate) fn run(root: &Path, cluster: Name, args: &DemoApp) -> Result<ExitCode, Failure> {
     let DemoApp { name, node, ref log } = *args;
-    let (site, stop, _name) = enter(root, cluster, log, (Some(Kind::App), name, Some(node)))?;
+    let (site, stop, _name) = enter(root, cluster, &log.settings(), (Some(Kind::App), name, Some(node)))?;
     expected(&site, name, || serve_at(&site, name, node, &stop))
 }
 

@@ -1,9 +1,9 @@
 //! `obol down`.
 
-use crate::ending;
 use clap::Args;
 use obol_fabric::Name;
-use obol_term::output::Failure;
+use obol_supervise::down::{self, Down as Ended};
+use obol_term::output::{self, Failure};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -22,5 +22,9 @@ pub(crate) struct Down {
 }
 
 pub(crate) fn run(root: &Path, cluster: Name, args: &Down) -> Result<ExitCode, Failure> {
-    ending::down(root, cluster, args.json)
+    down::end(root, cluster, |ended| {
+        let say = |Ended { cluster, .. }: &Ended| output::line(format_args!("cluster {cluster} is down"));
+        Ok(output::json_or(args.json, ended, say)?)
+    })?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -1,12 +1,12 @@
 //! `obol fault-agent`: what injects the faults of a drill, and what undoes them if that is killed.
 
 use crate::logging::LogOptions;
-use crate::signals;
 use clap::Args;
 use obol_chaos::drills::fault_agent::{self, ReachedBy};
 use obol_chaos::drills::undo::Undone;
 use obol_chaos::drills::warden;
 use obol_fabric::Name;
+use obol_supervise::signals;
 use obol_term::output::{self, Failure};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io;

@@ -1,6 +1,5 @@
 //! `obol forget`: an operator's word that members which failed have gone for good.
 
-use crate::leaving::forget;
 use clap::Args;
 use obol_fabric::Name;
 use obol_fabric::host::clock;
@@ -8,6 +7,7 @@ use obol_membership::Kind;
 use obol_node::{Site, ended};
 use obol_observe::Observer;
 use obol_observe::annotations::{Forwarded, Mark, NAMES_MAX};
+use obol_supervise::leaving::forget;
 use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::path::Path;

@@ -1,7 +1,5 @@
 //! `obol gateway`: serves the memory of this host to the other hosts of a cluster.
 
-use crate::daemons::{ended, enter, service_manager};
-use crate::leaving::forget;
 use crate::logging::LogOptions;
 use clap::Args;
 use obol_chaos::drills::switch;
@@ -10,6 +8,8 @@ use obol_fabric::ip::{Notes, Outlets, PulseReports, Question};
 use obol_fabric::{Instant, Name};
 use obol_observe::annotations::Mark;
 use obol_observe::pulse::PulseWriter;
+use obol_supervise::daemons::{ended, enter, service_manager};
+use obol_supervise::leaving::forget;
 use obol_term::output::{self, Failure};
 use std::path::Path;
 use std::process::ExitCode;
@@ -34,7 +34,7 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Gateway) -> Result<ExitCode
     let (sender, received) = mpsc::sync_channel(NOTES_MAX);
     let is_note = |bytes: &[u8]| Mark::received(bytes, Instant::ZERO).is_some();
     let notes = Notes { sender, is_note };
-    let (site, stop, _name) = enter(root, cluster, &args.log, (None, args.name, None))?;
+    let (site, stop, _name) = enter(root, cluster, &args.log.settings(), (None, args.name, None))?;
     annotate((root, cluster), site.cluster.dir(), received)?;
     let (questions, received) = mpsc::sync_channel(QUESTIONS_MAX);
     answer(site.cluster.dir(), received)?;

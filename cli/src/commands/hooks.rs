@@ -1,7 +1,6 @@
 //! `obol hooks`: commands and webhooks on what happens in a cluster.
 
 use crate::logging::LogOptions;
-use crate::signals;
 use clap::Subcommand;
 use obol_console::incidents::Incidents;
 use obol_fabric::Name;
@@ -11,6 +10,7 @@ use obol_node::Site;
 use obol_node::network::print_id;
 use obol_observe::calendar::unix_now;
 use obol_profiles::document::nearest;
+use obol_supervise::signals;
 use obol_term::output::{self, Failure};
 use serde::Serialize;
 use serde_json::Map;

@@ -21,6 +21,7 @@ pub(crate) mod gateway;
 mod groups;
 mod hooks;
 mod host;
+mod kill;
 mod kv;
 mod lease;
 mod log;
@@ -46,7 +47,6 @@ pub(crate) mod up;
 mod upgrade;
 mod watch;
 
-use crate::ending;
 use clap::Subcommand;
 use obol_fabric::Name;
 use obol_term::output::Failure;
@@ -110,11 +110,11 @@ commands! {
     Mark(mark::Mark) => mark::run,
     Run(run::Run) => run::run,
     /// Kill a process with SIGKILL, by name (app-2) or by role (leader)
-    Kill(ending::Target) => ending::kill,
+    Kill(kill::Target) => kill::kill,
     /// Let a process leave the cluster gracefully and end, without counting as failed
-    Stop(ending::Target) => ending::stop,
+    Stop(kill::Target) => kill::stop,
     /// Start a process of the cluster that is down
-    Start(ending::Target) => ending::start,
+    Start(kill::Target) => kill::start,
     Forget(forget::Forget) => forget::run,
     Down(down::Down) => down::run,
     #[command(subcommand)]

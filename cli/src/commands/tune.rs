@@ -2,7 +2,6 @@
 //! writes a profile.
 
 use crate::commands::tune_network;
-use crate::signals;
 use clap::Args;
 use obol_chaos::drills::Host;
 use obol_chaos::drills::tune::{self, Counted, Measured, PAUSES, Recommended, Tuned};
@@ -12,6 +11,7 @@ use obol_fabric::{Name, Nanos};
 use obol_profiles::Profile;
 use obol_profiles::duration;
 use obol_supervise::running::{Running, Shape, dies_with_parent};
+use obol_supervise::signals;
 use obol_term::output::{self, Failure};
 use std::cell::Cell;
 use std::path::{Path, PathBuf};

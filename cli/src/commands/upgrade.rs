@@ -1,6 +1,5 @@
 //! `obol upgrade`: restarts the daemons of this host one at a time, and stops on trouble.
 
-use crate::{alone, signals};
 use clap::Args;
 use obol_fabric::host;
 use obol_fabric::identity::Duty;
@@ -10,6 +9,7 @@ use obol_node::{FileLock, Site};
 use obol_observe::{Health, Observer, Process, RunningGateway, Snapshot, examine_keys};
 use obol_profiles::duration;
 use obol_supervise::control;
+use obol_supervise::{alone, signals};
 use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::path::Path;

@@ -7,7 +7,6 @@ mod inspect;
 mod recover;
 pub(crate) mod run;
 
-use crate::{alone, ending};
 use clap::Subcommand;
 use fate::{Evidence, Fate};
 use obol_coordinator::Operator;
@@ -19,6 +18,7 @@ use obol_node::endpoint::RegionReader;
 use obol_node::{FileLock, Site, hosts_here};
 use obol_observe::{Observer, Process, Snapshot};
 use obol_supervise::control::{self, ControlError, Request};
+use obol_supervise::{alone, processes};
 use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::net::IpAddr;
@@ -317,7 +317,7 @@ impl Change {
         self.wish(number, false)?;
         let name = coordinator_name(number);
         // On this host, or one that is this one.
-        let (_, there) = ending::locate(&self.root, self.cluster, name.as_str())?;
+        let (_, there) = processes::locate(&self.root, self.cluster, name.as_str())?;
         if let Some(process) = there.process(name.as_str()) {
             if process.frozen {
                 // It cannot react. Once it resumes it decides nothing, and is a spare.

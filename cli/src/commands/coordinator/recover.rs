@@ -9,7 +9,6 @@ use super::inspect::{self, Asked, is_there};
 use super::{lock, shown, start};
 use crate::commands::watch::save;
 use crate::values::span;
-use crate::{ending, signals};
 use clap::Args;
 use obol_fabric::{Name, Nanos, ViewId};
 use obol_membership::timing::LEASE_MAX;
@@ -19,6 +18,7 @@ use obol_node::{Deployment, RECOVERED_FILE, Site, VIEW_BYTES_MAX, saved_view};
 use obol_observe::{Observer, Process, Snapshot};
 use obol_profiles::file::{self, Pipes};
 use obol_supervise::control::{self, ControlError, Request};
+use obol_supervise::{processes, signals};
 use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::fs;
@@ -238,8 +238,8 @@ impl<'a> Attempt<'a> {
                 self.done = true;
                 return Ok(newest);
             }
-            if let Some(&(number, _)) = self.started.iter().find(|(_, pid)| !ending::is_running(*pid)) {
-                return Err(Failure::Failed(ending::why(
+            if let Some(&(number, _)) = self.started.iter().find(|(_, pid)| !processes::is_running(*pid)) {
+                return Err(Failure::Failed(processes::why(
                     self.site.cluster.dir(),
                     coordinator_name(number).as_str(),
                 )));
@@ -260,7 +260,7 @@ impl<'a> Attempt<'a> {
     fn undo(&mut self) -> Result<(), String> {
         let end = Instant::now() + UNDO_TIMEOUT;
         let started = self.started.clone();
-        let lives = || started.iter().find(|(_, pid)| ending::is_running(*pid));
+        let lives = || started.iter().find(|(_, pid)| processes::is_running(*pid));
         // One that has just begun has no place in the cluster yet, that distinguishes it from
         // another process.
         while let Some(&(number, pid)) = lives() {

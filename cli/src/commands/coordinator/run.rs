@@ -1,12 +1,13 @@
 //! `obol coordinator run`: a coordinator process.
 
-use crate::daemons::{ended, enter, report_kernel_refusal, schedule, service_manager};
-use crate::logging::{self, LogOptions};
+use crate::logging::LogOptions;
 use clap::Args;
 use obol_coordinator::Saver;
 use obol_fabric::Name;
 use obol_membership::view::coordinator_name;
 use obol_node::unsaved;
+use obol_supervise::daemons::{ended, enter, report_kernel_refusal, schedule, service_manager};
+use obol_supervise::logging;
 use obol_term::output::Failure;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -27,7 +28,8 @@ pub(crate) struct CoordinatorRun {
 
 pub(crate) fn run(root: &Path, cluster: Name, args: &CoordinatorRun) -> Result<ExitCode, Failure> {
     let number = args.number;
-    let (site, stop, _name) = enter(root, cluster, &args.log, (None, coordinator_name(number), None))?;
+    let (site, stop, _name) =
+        enter(root, cluster, &args.log.settings(), (None, coordinator_name(number), None))?;
     // Before this thread is scheduled in real time: the saver must not be.
     let _saver = match &args.save {
         Some(path) => {

@@ -6,7 +6,6 @@ use crate::commands::smr::clients::{self, Clients};
 use crate::commands::smr::preset::{PresetName, distinct};
 use crate::commands::smr::replicas::{self, Replicas};
 use crate::commands::smr::store::{Store, VictimName};
-use crate::signals;
 use clap::{Args, ValueEnum};
 use obol_chaos::drills::Host;
 use obol_chaos::drills::engines::{
@@ -18,6 +17,7 @@ use obol_profiles::Profile;
 use obol_profiles::duration;
 use obol_smr::VOTERS_MAX;
 use obol_supervise::running::{Running, START_TIMEOUT, Shape};
+use obol_supervise::signals;
 use obol_term::output::{self, Failure};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

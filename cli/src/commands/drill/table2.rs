@@ -2,7 +2,6 @@
 //! starts for itself.
 
 use super::files::{DrillRun, How, go, keep_in};
-use crate::signals;
 use obol_chaos::drillfile::{Drill, Metric};
 use obol_chaos::drills::table2::{self, Cell, Found, Table, Wanted};
 use obol_chaos::drills::{Host, Verdict};
@@ -11,6 +10,7 @@ use obol_fabric::host::sched::Slice;
 use obol_observe::plot::{all_written, write_file};
 use obol_profiles::Profile;
 use obol_supervise::running::{Running, START_TIMEOUT, Shape};
+use obol_supervise::signals;
 use obol_term::output::{self, Failure};
 use std::io;
 use std::path::Path;

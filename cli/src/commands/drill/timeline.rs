@@ -4,7 +4,6 @@
 use super::smr::DrillSmr;
 use crate::commands::smr::replicas::{PATIENCE, Replicas};
 use crate::commands::smr::{POLL_INTERVAL, failure, resize};
-use crate::signals;
 use obol_chaos::drillfile::{Change, StoreDrill, StoreStep};
 use obol_chaos::drills::timeline::{HEADS, StepReport, TEXT_COLUMN, Timeline};
 use obol_chaos::drills::{Host, Verdict};
@@ -16,6 +15,7 @@ use obol_profiles::Profile;
 use obol_replica::{ClientMember, Work};
 use obol_smr::{Client, KeyValue, Operation};
 use obol_supervise::running::{Running, START_TIMEOUT, Shape};
+use obol_supervise::signals;
 use obol_term::output::{self, Failure};
 use rustix::process::Signal;
 use std::path::Path;

@@ -2,13 +2,13 @@
 
 use super::session::{Session, Work};
 use super::{AGAIN_EVERY, LATENCY_MAX, area, join};
-use crate::signals;
 use clap::Args;
 use obol_fabric::host::{clock, sched};
 use obol_fabric::{Drive, Instant, Name, Nanos};
 use obol_kv::{Client, Operation, Service, Status};
 use obol_node::Site;
 use obol_profiles::duration;
+use obol_supervise::signals;
 use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::process::ExitCode;

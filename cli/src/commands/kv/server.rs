@@ -2,9 +2,7 @@
 
 use super::marks::Whose;
 use super::{Patience, Sharding, area, join};
-use crate::ending::unused_elsewhere;
 use crate::logging::LogOptions;
-use crate::signals;
 use clap::Args;
 use obol_fabric::host::{NameClaim, program, sched};
 use obol_fabric::{Drive, Name, Nanos};
@@ -13,6 +11,8 @@ use obol_logs::{Line, Severity};
 use obol_node::Site;
 use obol_node::endpoint::Act;
 use obol_profiles::duration;
+use obol_supervise::processes::unused_elsewhere;
+use obol_supervise::signals;
 use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::path::Path;

@@ -4,7 +4,6 @@
 mod command;
 mod forwarder;
 
-use crate::signals;
 use clap::Args;
 use command::{Running, shell, shown};
 use forwarder::Forwarder;
@@ -18,6 +17,7 @@ use obol_observe::annotations::{CHARS_MAX, Mark, RolloutMark, RolloutStep};
 use obol_observe::calendar::unix_now;
 use obol_observe::{Health, Percentile};
 use obol_profiles::duration;
+use obol_supervise::signals;
 use obol_term::output::{self, Failure};
 use std::io::{ErrorKind, IsTerminal, Write as _};
 use std::path::{Path, PathBuf};

@@ -21,7 +21,6 @@ pub(crate) use command_shim::{CommandShim, run as command_shim};
 pub(crate) use program::{ExecWithParent, exec_with_parent};
 
 use crate::commands::drill::DrillKind;
-use crate::ending::unused_elsewhere;
 use crate::logging::LogOptions;
 use clap::{Args, ValueEnum};
 use group::Group;
@@ -34,6 +33,7 @@ use obol_membership::Kind;
 use obol_node::ClusterLocation;
 use obol_node::Site;
 use obol_profiles::duration;
+use obol_supervise::processes::unused_elsewhere;
 use obol_term::output::{self, Failure};
 use program::Children;
 use restart::{Policy, Restarts};

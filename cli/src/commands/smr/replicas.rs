@@ -1,11 +1,11 @@
 //! Replicas of a store that a command starts and ends, and hears of by what they print.
 
-use crate::leaving::{forget_own, let_leave};
 use obol_fabric::host::sched;
 use obol_node::Site;
 use obol_observe::{Observer, Process};
 use obol_replica::Whose;
 use obol_smr::REPLICA_PREFIX;
+use obol_supervise::leaving::{forget_own, let_leave};
 use obol_term::output::Failure;
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};

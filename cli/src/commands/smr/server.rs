@@ -2,8 +2,6 @@
 
 use super::failure;
 use super::preset::PresetName;
-use crate::ending::unused_elsewhere;
-use crate::signals;
 use clap::{Args, ValueEnum};
 use obol_fabric::host::{NameClaim, Waker, program, sched};
 use obol_fabric::{Drive, Name, Nanos};
@@ -15,6 +13,8 @@ use obol_smr::{
     Active, Beats, Client, ClientError, Departure, Detector, Grants, Guard, KeyValue, OrderBook, PullScore,
     REPLICA_PREFIX, Replica, ReplicaState, Service, VOTERS_MAX, Views, Votes,
 };
+use obol_supervise::processes::unused_elsewhere;
+use obol_supervise::signals;
 use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::net::SocketAddr;

@@ -1,9 +1,10 @@
 //! The log of `up`, and what it notes of processes that have ended.
 
 use super::hosts::HostNames;
-use crate::logging::{self, LogOptions};
 use obol_fabric::Name;
+use obol_logs::{Destination, Settings};
 use obol_node::fate;
+use obol_supervise::logging;
 use obol_term::output::Failure;
 use signal_hook::low_level::signal_name;
 use std::os::unix::process::ExitStatusExt;
@@ -11,15 +12,15 @@ use std::path::Path;
 use std::process::ExitStatus;
 
 /// Starts the log of this process. Logs of earlier clusters go when they are too old or too many.
-pub(super) fn begin(root: &Path, hosts: &HostNames, log: &LogOptions) -> Result<(), Failure> {
-    if log.is_off() {
+pub(super) fn begin(root: &Path, hosts: &HostNames, log: &Settings) -> Result<(), Failure> {
+    if log.destination == Destination::Off {
         for cluster in hosts.all() {
             obol_logs::switch_off(&root.join(cluster.as_str())).map_err(Failure::failed)?;
         }
         return Ok(());
     }
     logging::retire();
-    log.start_command(root, hosts.of(1), "up");
+    logging::start_command(log, root, hosts.of(1), "up");
     Ok(())
 }
 

@@ -6,10 +6,7 @@ pub(crate) mod live;
 mod log;
 mod spares;
 
-use crate::directory::Made;
-use crate::ending::{DYING_TIMEOUT, unused};
 use crate::logging::LogOptions;
-use crate::{saved, signals};
 use announce::announce;
 use child_logs::{ChildLogs, by_reason};
 use clap::Args;
@@ -21,6 +18,7 @@ use obol_fabric::Name;
 use obol_fabric::host::peer::{peer, user};
 use obol_fabric::host::{Cluster, clock, is_dying, sched};
 use obol_fabric::notice::Detection;
+use obol_logs::Settings;
 use obol_membership::View;
 use obol_membership::view::coordinator_name;
 use obol_node::ClusterLocation;
@@ -30,8 +28,11 @@ use obol_observe::{Health, Observer, Snapshot};
 use obol_profiles::Profile;
 use obol_profiles::duration;
 use obol_supervise::control::{self, Answer, Request};
+use obol_supervise::directory::Made;
 use obol_supervise::hosts::{self, HostNames};
+use obol_supervise::processes::{DYING_TIMEOUT, unused};
 use obol_supervise::running;
+use obol_supervise::{logging, saved, signals};
 use obol_term::output::{self, Failure};
 use serde::Serialize;
 use signal_hook::consts::{SIGBUS, SIGINT, SIGKILL, SIGTERM};
@@ -195,7 +196,7 @@ impl Supervisor {
         root: &Path,
         hosts: HostNames,
         deployment: &Deployment,
-        (kv, log): (bool, &LogOptions),
+        (kv, log): (bool, &Settings),
         saves: PathBuf,
     ) -> Result<Self, Failure> {
         let program = std::env::current_exe().map_err(Failure::failed)?;
@@ -246,7 +247,7 @@ impl Supervisor {
             coordinators_max,
             children: BTreeMap::new(),
             child_logs: Arc::default(),
-            environment: log.environment(),
+            environment: logging::environment(log),
         })
     }
 
@@ -503,6 +504,7 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
     hosts::make_keys(&deployments)?;
     let requests = listen(&root.join(cluster.as_str()))?;
     let log = if options.temporary { options.log.off_unless_asked() } else { options.log.clone() };
+    let log = log.settings();
     log::begin(root, &hosts, &log)?;
     let saves = if options.temporary { None } else { saves(root, cluster)? };
     let saves = saves.unwrap_or_else(|| root.join(cluster.as_str()));

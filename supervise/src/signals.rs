@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// A flag that the signals set upon which this process is to end.
-pub(crate) fn ending() -> Result<Arc<AtomicBool>, Failure> {
+pub fn ending() -> Result<Arc<AtomicBool>, Failure> {
     flag(&ending::signals())
 }
 
 /// A flag that any of these signals sets.
-pub(crate) fn flag(signals: &[i32]) -> Result<Arc<AtomicBool>, Failure> {
+pub fn flag(signals: &[i32]) -> Result<Arc<AtomicBool>, Failure> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in signals {
         signal_hook::flag::register(*signal, Arc::clone(&flag)).map_err(Failure::failed)?;

@@ -1,11 +1,12 @@
 //! What the daemons of a cluster share: find the cluster, set up the process, say how it ended.
 
-use crate::logging::{self, LogOptions};
+use crate::logging;
 use crate::signals;
 use obol_agent::Attached;
 use obol_fabric::host::sched::{self, Slice};
 use obol_fabric::host::{NameClaim, Presence, clock, program};
 use obol_fabric::{Name, Nanos};
+use obol_logs::Settings;
 use obol_membership::Kind;
 use obol_node::endpoint::{Endpoint, LEAVE_TIMEOUT};
 use obol_node::service::ServiceManager;
@@ -20,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// How long a demo app waits to be admitted before it gives up.
-pub(crate) const START_TIMEOUT: Nanos = Nanos::from_secs(20);
+pub const START_TIMEOUT: Nanos = Nanos::from_secs(20);
 
 /// Finds the cluster and sets up the process: it dies with its supervisor, and stops at SIGTERM and
 /// SIGINT.
@@ -28,10 +29,10 @@ pub(crate) const START_TIMEOUT: Nanos = Nanos::from_secs(20);
 /// region it has its seat. A name that belongs to a process of another kind, or that a live process
 /// has, is refused before anything is written under it; a gateway, which is of no member's `kind`, may
 /// have any that is free.
-pub(crate) fn enter(
+pub fn enter(
     root: &Path,
     cluster: Name,
-    log: &LogOptions,
+    log: &Settings,
     (kind, process, agent): (Option<Kind>, Name, Option<Name>),
 ) -> Result<(Site, Arc<AtomicBool>, NameClaim), Failure> {
     sched::die_with_parent().map_err(Failure::failed)?;
@@ -42,7 +43,7 @@ pub(crate) fn enter(
         of_this_host(&site, process)?;
     }
     let name = NameClaim::reserve(&site.cluster, process).map_err(Failure::refused)?;
-    log.start(root, &site, process, agent);
+    logging::start(log, root, &site, process, agent);
     // Command line and files are read, and nothing has run of what a failover needs.
     program::release();
     program::keep_freed();
@@ -50,7 +51,7 @@ pub(crate) fn enter(
 }
 
 /// Refuses a name that the file of hosts gives to another host, whose process may live.
-pub(crate) fn of_this_host(site: &Site, process: Name) -> Result<(), Failure> {
+pub fn of_this_host(site: &Site, process: Name) -> Result<(), Failure> {
     let own = site.deployment.own_host();
     match site.deployment.home_of(process).filter(|home| *home != own) {
         Some(home) => Err(Failure::Refused(format!(
@@ -61,7 +62,7 @@ pub(crate) fn of_this_host(site: &Site, process: Name) -> Result<(), Failure> {
 }
 
 /// The service manager that started this process. A daemon works without one.
-pub(crate) fn service_manager() -> ServiceManager {
+pub fn service_manager() -> ServiceManager {
     ServiceManager::from_environment().unwrap_or_else(|error| {
         // Whether anybody reads this does not matter to it.
         let _ = output::remark(format_args!(
@@ -73,7 +74,7 @@ pub(crate) fn service_manager() -> ServiceManager {
 
 /// Schedules a process with a core as the profile asks for, where it is allowed; the process works
 /// without.
-pub(crate) fn schedule(site: &Site, reports: bool) {
+pub fn schedule(site: &Site, reports: bool) {
     let Scheduling::Fifo { priority } = site.deployment.profile.scheduling else {
         // An older kernel only schedules it like any other.
         let _ = sched::set_slice(None, Slice::Short);
@@ -93,7 +94,7 @@ pub(crate) fn schedule(site: &Site, reports: bool) {
 
 /// Says why the kernel module or the eBPF programs are there and yet do not report deaths. The
 /// others of this host are refused alike.
-pub(crate) fn report_kernel_refusal(endpoint: &Endpoint) {
+pub fn report_kernel_refusal(endpoint: &Endpoint) {
     if let Some(refusal) = endpoint.kernel_refusal() {
         logging::warn(format_args!(
             "deaths are detected by {}, not by the kernel: {refusal}",
@@ -103,12 +104,12 @@ pub(crate) fn report_kernel_refusal(endpoint: &Endpoint) {
 }
 
 /// A daemon's end. Several share one standard error, so each says who it is.
-pub(crate) fn ended<E: Display>(name: impl Display, result: Result<(), E>) -> Result<ExitCode, Failure> {
+pub fn ended<E: Display>(name: impl Display, result: Result<(), E>) -> Result<ExitCode, Failure> {
     result.map(|()| ExitCode::SUCCESS).map_err(|error| Failure::Failed(format!("{name}: {error}")))
 }
 
 /// Runs a process that others would miss if it failed, and notes it if it ends as it was asked to.
-pub(crate) fn expected<E: Display>(
+pub fn expected<E: Display>(
     site: &Site,
     name: Name,
     run: impl FnOnce() -> Result<(), E>,
@@ -130,7 +131,7 @@ pub(crate) fn expected<E: Display>(
 
 /// Schedules this thread, whose heartbeats represent a program, as the agent that watches it.
 /// Otherwise it would beat too late beside busy neighbours, and be taken for frozen.
-pub(crate) fn set_watched_thread_priority(site: &Site) {
+pub fn set_watched_thread_priority(site: &Site) {
     if let Some(priority) = site.deployment.profile.scheduling.priority() {
         // Without the right to it the program works all the same; `obol status` shows who has none.
         let _ = sched::run_fifo_alone(priority);
@@ -138,7 +139,7 @@ pub(crate) fn set_watched_thread_priority(site: &Site) {
 }
 
 /// Leaves the cluster, still beating.
-pub(crate) fn leave(app: &Attached, presence: &mut Presence, beat_every: Nanos) {
+pub fn leave(app: &Attached, presence: &mut Presence, beat_every: Nanos) {
     let end = clock::now() + LEAVE_TIMEOUT;
     while app.leave(beat_every) == Ok(false) && clock::now() < end {
         presence.beat();

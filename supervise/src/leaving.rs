@@ -16,7 +16,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Lets members leave, so that none of them counts as failed. What has not ended in time, such as a
 /// frozen one, is left to the caller, who kills it.
-pub(crate) fn let_leave<'c>(children: impl Iterator<Item = &'c mut Child>) {
+pub fn let_leave<'c>(children: impl Iterator<Item = &'c mut Child>) {
     let runs = |child: &mut Child| matches!(child.try_wait(), Ok(None));
     let mut left: Vec<&mut Child> = children.collect();
     left.retain_mut(|child| runs(child));
@@ -33,7 +33,7 @@ pub(crate) fn let_leave<'c>(children: impl Iterator<Item = &'c mut Child>) {
 
 /// Members that a command has started for itself, and perhaps killed, are not expected back: all of this
 /// host that have such a name and do not live.
-pub(crate) fn forget_own(root: &Path, cluster: Name, is_own: impl Fn(&str) -> bool) {
+pub fn forget_own(root: &Path, cluster: Name, is_own: impl Fn(&str) -> bool) {
     // If it cannot be written, they are reported as missed, which `obol forget` ends.
     let _ = forget(root, cluster, |snapshot| {
         let gone = snapshot.processes.iter().filter(|p| !p.alive && is_own(p.name.as_str()));
@@ -42,11 +42,7 @@ pub(crate) fn forget_own(root: &Path, cluster: Name, is_own: impl Fn(&str) -> bo
 }
 
 /// Expects members back no more on this host, also if they failed just now.
-pub(crate) fn forget(
-    root: &Path,
-    cluster: Name,
-    names: impl FnOnce(&Snapshot) -> Vec<Name>,
-) -> Result<(), Failure> {
+pub fn forget(root: &Path, cluster: Name, names: impl FnOnce(&Snapshot) -> Vec<Name>) -> Result<(), Failure> {
     let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?.of_this_host();
     let snapshot = observer.snapshot();
     let (dir, view) = (observer.cluster().dir(), snapshot.view.as_deref());

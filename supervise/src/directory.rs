@@ -2,12 +2,12 @@
 //! for as long as it runs, so two of them never share a cluster, and none removes what another has
 //! made. The lock ends with its process.
 
+use crate::control::{self, Request};
 use crate::saved;
 use obol_fabric::Name;
 use obol_fabric::host::{Cluster, Held, HostError, RegionInfo, is_made};
 use obol_membership::Kind;
 use obol_node::{Deployment, Site, SiteError};
-use obol_supervise::control::{self, Request};
 use obol_term::output::{self, Failure};
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
@@ -32,7 +32,7 @@ const STRANGERS_TIMEOUT: Duration = Duration::from_secs(1);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A cluster's directory, identified by its inode.
-pub(crate) struct Directory {
+pub struct Directory {
     root: PathBuf,
     cluster: Name,
     file: File,
@@ -43,7 +43,7 @@ pub(crate) struct Directory {
 
 impl Directory {
     /// The directory that is there.
-    pub(crate) fn open(root: &Path, cluster: Name) -> io::Result<Self> {
+    pub fn open(root: &Path, cluster: Name) -> io::Result<Self> {
         let file = File::open(root.join(cluster.as_str()))?;
         let meta = file.metadata()?;
         let (inode, made) = (meta.ino(), is_made(&meta));
@@ -60,17 +60,17 @@ impl Directory {
     }
 
     /// Its path.
-    pub(crate) fn path(&self) -> PathBuf {
+    pub fn path(&self) -> PathBuf {
         self.root.join(self.cluster.as_str())
     }
 
     /// Whether it still is the one of its name.
-    pub(crate) fn is_there(&self) -> bool {
+    pub fn is_there(&self) -> bool {
         fs::symlink_metadata(self.path()).is_ok_and(|meta| meta.ino() == self.inode)
     }
 
     /// Whether its cluster still lies in it.
-    pub(crate) fn holds_cluster(&self) -> bool {
+    pub fn holds_cluster(&self) -> bool {
         self.is_there() && (self.made || self.path().join("table").exists())
     }
 
@@ -84,7 +84,7 @@ impl Directory {
     }
 
     /// Whether an `up` works in it.
-    pub(crate) fn is_held(&self) -> bool {
+    pub fn is_held(&self) -> bool {
         let free = matches!(self.lock(), Ok(true));
         if free {
             // Only the look was wanted; if this fails, the lock ends with this process.
@@ -94,7 +94,7 @@ impl Directory {
     }
 
     /// Removes it, unless it is gone or another one has its name.
-    pub(crate) fn remove(&self) -> Result<(), HostError> {
+    pub fn remove(&self) -> Result<(), HostError> {
         if !self.is_there() {
             return Ok(());
         }
@@ -107,7 +107,7 @@ impl Directory {
 }
 
 /// A cluster's directory that this process has made and holds; removed at the end whatever happens.
-pub(crate) struct Made {
+pub struct Made {
     directory: Directory,
     /// Descriptors that are given up before the directory is removed: listing it takes one, and a
     /// thread that waits in accept takes the first that becomes free.
@@ -116,7 +116,7 @@ pub(crate) struct Made {
 
 impl Made {
     /// Makes the memory of a cluster, in place of what a crashed one left behind.
-    pub(crate) fn new(root: &Path, cluster: Name, deployment: &Deployment) -> Result<Self, Failure> {
+    pub fn new(root: &Path, cluster: Name, deployment: &Deployment) -> Result<Self, Failure> {
         let path = root.join(cluster.as_str());
         let failed =
             |error: io::Error| Failure::Refused(format!("cannot create {}: {error}", path.display()));
@@ -186,12 +186,12 @@ impl Made {
 
 impl Made {
     /// The cluster's name.
-    pub(crate) fn cluster(&self) -> Name {
+    pub fn cluster(&self) -> Name {
         self.directory.cluster
     }
 
     /// Whether it still exists.
-    pub(crate) fn is_there(&self) -> bool {
+    pub fn is_there(&self) -> bool {
         self.directory.is_there()
     }
 }
