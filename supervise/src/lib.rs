@@ -13,6 +13,7 @@ pub mod hosts;
 pub mod leaving;
 pub mod logging;
 pub mod processes;
+pub mod run;
 pub mod running;
 pub mod saved;
 pub mod signals;

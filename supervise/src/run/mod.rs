@@ -17,26 +17,25 @@ mod program;
 mod restart;
 mod shim;
 
-pub(crate) use command_shim::{CommandShim, run as command_shim};
-pub(crate) use program::{ExecWithParent, exec_with_parent};
+pub use command_shim::run as command_shim;
+pub use program::{Tied, exec_with_parent};
+pub use restart::Policy;
 
-use crate::commands::drill::DrillKind;
-use crate::logging::LogOptions;
-use clap::{Args, ValueEnum};
+use crate::logging;
+use crate::processes::unused_elsewhere;
 use group::Group;
 use hooks::{Call, Hooks, Setup};
 use journal::{Journal, Message};
 use membership::{End, Life, MembershipEvent};
 use obol_fabric::host::{Cluster, NameClaim, Process};
 use obol_fabric::{Incarnation, Name, Nanos};
+use obol_logs::Settings;
 use obol_membership::Kind;
 use obol_node::ClusterLocation;
 use obol_node::Site;
-use obol_profiles::duration;
-use obol_supervise::processes::unused_elsewhere;
 use obol_term::output::{self, Failure};
 use program::Children;
-use restart::{Policy, Restarts};
+use restart::Restarts;
 use shim::{Cause, Report, Request, Shim, Split};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 use std::ffi::OsString;
@@ -62,79 +61,46 @@ const RUN_STOPPED: &str = "obol run was frozen";
 /// How long the shim has to end after the program has.
 const SHIM_TIMEOUT: Nanos = Nanos::from_secs(5);
 
-/// Run an unmodified program as a member
-#[derive(Debug, Args)]
-#[command(
-    after_help = "The program is removed from the view when it dies, is frozen, or fails its health command. A \
-    frozen program is killed before it could resume in a role that another has taken. Signals and the exit code are passed on. \
-    What the program leaves behind is killed.\n\
-    \nThe program, its hooks and its health command find OBOL_NAME, OBOL_NODE, OBOL_CLUSTER and OBOL_ROOT in their \
-    environment; hooks also OBOL_INCARNATION, OBOL_VIEW and OBOL_MEMBERS (the apps of the view, oldest first), and \
-    OBOL_LOST (why) when the membership is lost or given up.\n\
-    \nSIGTERM and SIGINT are passed on to the program. It has --grace to end, then it is killed with all that it \
-    started; a second signal kills at once. The member leaves after that, when nothing of the program runs any more.\n\
-    \nTry:\n  obol run --name cache-1 --node node-1 --shell --on-view 'echo view $OBOL_VIEW: $OBOL_MEMBERS' -- sleep 60\n\
-    \nExit codes: the program's, as a shell reports it: 128 and the signal, 126 not executable, 127 not found; \
-    2 no such cluster or agent, or its name is taken."
-)]
-pub(crate) struct Run {
-    /// The name that the program has in the cluster
-    #[arg(long)]
-    name: Name,
-    /// The agent that it belongs to; may be left out where this host has just one
-    #[arg(long, value_name = "AGENT")]
-    node: Option<Name>,
-    /// A program to execute whenever a view with this member becomes active
-    #[arg(long, value_name = "HOOK")]
-    on_view: Option<OsString>,
-    /// A program to execute when the membership is lost, and before it is given up when the program
-    /// was asked to end. Without one the program is killed when the membership is lost
-    #[arg(long, value_name = "HOOK")]
-    on_lost: Option<OsString>,
-    /// Start this once and send it view and lost events as lines on its standard input: "view ID
-    /// INCARNATION MEMBER.." and "lost ID INCARNATION WHY"
-    #[arg(long, alias = "views-to", value_name = "HOOK")]
-    hook_stream: Option<OsString>,
-    /// How long the program has to end after SIGTERM or SIGINT; then it is killed with all that it
-    /// started. A second signal kills at once
-    #[arg(long, value_name = "TIME", value_parser = duration::argument, default_value = "10s")]
-    grace: Duration,
-    /// Do not use a control group, even where one could be made
-    #[arg(long, hide = true)]
-    no_group: bool,
-    /// Hooks and the health command are lines for /bin/sh, not programs
-    #[arg(long)]
-    shell: bool,
-    /// A hook or health command that takes longer is killed
-    #[arg(long, value_name = "TIME", value_parser = duration::argument, default_value = "5s")]
-    hook_timeout: Duration,
-    /// A program that checks the health; the member joins after its first success, however long
-    /// that takes
-    #[arg(long, value_name = "COMMAND")]
-    health: Option<OsString>,
-    /// How often the health command is executed
-    #[arg(long, value_name = "TIME", value_parser = duration::argument, default_value = "1s", requires = "health")]
-    health_every: Duration,
-    /// Kill the program after this many consecutive failures of it, once it has succeeded
-    #[arg(long, value_name = "N", default_value_t = 3, requires = "health", value_parser = clap::value_parser!(u32).range(1..))]
-    health_failures: u32,
-    /// When the program is restarted after it has ended
-    #[arg(long, value_enum, default_value_t = Policy::Never)]
-    restart: Policy,
-    /// Delay of the first restart; doubles with each one
-    #[arg(long, alias = "restart-pause", value_name = "TIME", value_parser = duration::argument, default_value = "100ms")]
-    restart_backoff: Duration,
-    /// The longest delay; reset to the first one when the program has run for as long
-    #[arg(long, alias = "restart-pause-max", value_name = "TIME", value_parser = duration::argument, default_value = "10s")]
-    restart_backoff_max: Duration,
-    /// Report events as JSON lines on standard error
-    #[arg(long)]
-    json: bool,
-    #[command(flatten)]
-    log: LogOptions,
-    /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
-    words: Vec<OsString>,
+/// A program that is run as a member, and how.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The name that the program has in the cluster.
+    pub name: Name,
+    /// The agent that it belongs to; none if this host has just one.
+    pub node: Option<Name>,
+    /// Executed whenever a view with this member becomes active.
+    pub on_view: Option<OsString>,
+    /// Executed when the membership is lost, and before it is given up when the program was asked to
+    /// end. Without one the program is killed when the membership is lost.
+    pub on_lost: Option<OsString>,
+    /// Started once; reads an event a line.
+    pub hook_stream: Option<OsString>,
+    /// How long the program has to end once it was asked to; then it is killed with all that it started.
+    pub grace: Duration,
+    /// Whether it gets a control group of its own, where one can be made.
+    pub uses_group: bool,
+    /// Whether hooks and the health command are lines for a shell, not programs.
+    pub shell: bool,
+    /// A hook or health command that takes longer is killed.
+    pub hook_timeout: Duration,
+    /// Checks the health; the member joins after its first success.
+    pub health: Option<OsString>,
+    /// How often the health command is executed.
+    pub health_every: Duration,
+    /// The program is killed after this many consecutive failures of it, once it has succeeded.
+    pub health_failures: u32,
+    /// When the program is restarted after it has ended.
+    pub restart: Policy,
+    /// Delay of the first restart; doubles with each one.
+    pub restart_backoff: Duration,
+    /// The longest delay; reset to the first one when the program has run for as long.
+    pub restart_backoff_max: Duration,
+    /// Whether events are reported as lines of JSON.
+    pub json: bool,
+    /// How `run` itself logs.
+    pub log: Settings,
+    /// The program and its arguments.
+    pub words: Vec<OsString>,
 }
 
 /// What `run` reacts to.
@@ -164,7 +130,7 @@ struct Course {
 }
 
 struct Supervisor<'a> {
-    options: &'a Run,
+    options: &'a Options,
     shim: &'a Shim,
     location: ClusterLocation,
     node: Name,
@@ -178,10 +144,11 @@ struct Supervisor<'a> {
     stopping: bool,
 }
 
-pub(crate) fn run(root: &Path, cluster: Name, options: &Run) -> Result<ExitCode, Failure> {
+/// Runs the program, as a member whenever it may be one; the exit code is the program's.
+pub fn run(root: &Path, cluster: Name, options: &Options) -> Result<ExitCode, Failure> {
     // Before there is a second thread, and before anything is mapped that must not be in two
     // processes.
-    let shim = match shim::split(&options.words, !options.no_group).map_err(Failure::failed)? {
+    let shim = match shim::split(&options.words, options.uses_group).map_err(Failure::failed)? {
         Split::Run(shim) => shim,
         Split::Shim(code) => return Ok(code),
     };
@@ -205,11 +172,10 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Run) -> Result<ExitCode,
 fn supervise(
     root: &Path,
     cluster: Name,
-    options: &Run,
+    options: &Options,
     shim: &Shim,
     children: &Arc<Children>,
 ) -> Result<ExitCode, Failure> {
-    unreserved(options.name)?;
     let site = Site::open(root, cluster).map_err(Failure::refused)?;
     site.deployment.check_name(Kind::App, options.name).map_err(Failure::refused)?;
     let node = agent(&site.cluster, options.node)?;
@@ -217,7 +183,7 @@ fn supervise(
     // From before its program starts until it has ended: a seat is taken for a part of that time only.
     let _name = NameClaim::reserve(&site.cluster, options.name).map_err(Failure::refused).map_err(another)?;
     unused_elsewhere(root, cluster, options.name).map_err(another)?;
-    options.log.start(root, &site, options.name, Some(node));
+    logging::start(&options.log, root, &site, options.name, Some(node));
     drop(site);
     obol_fabric::host::sched::adopt_orphans().map_err(Failure::failed)?;
     let (tx, rx) = mpsc::channel();
@@ -284,17 +250,6 @@ fn agent(cluster: &Cluster, wanted: Option<Name>) -> Result<Name, Failure> {
             Err(Failure::Refused(format!("{why}; choose one: --node {}", names.join("|"))))
         }
     }
-}
-
-/// Refuses a name that stands for a role: `obol kill leader` would mean two.
-fn unreserved(name: Name) -> Result<(), Failure> {
-    let roles = DrillKind::value_variants().iter().filter_map(DrillKind::to_possible_value);
-    if roles.into_iter().any(|role| role.matches(name.as_str(), true)) {
-        return Err(Failure::Refused(format!(
-            "{name} is not a name but a role, as in `obol kill leader` and `obol drill app`; choose another --name"
-        )));
-    }
-    Ok(())
 }
 
 /// Forwards every relevant signal to the channel.

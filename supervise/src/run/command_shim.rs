@@ -4,10 +4,9 @@
 
 use super::listen;
 use super::program::{Environment, NOT_EXECUTABLE, Tied, code, kill_descendants, not_executed};
-use clap::Args;
+use obol_fabric::Nanos;
 use obol_fabric::host::supervise::{self, Reaped};
 use obol_fabric::host::{Held, Process, sched};
-use obol_fabric::{Name, Nanos};
 use obol_term::output::Failure;
 use signal_hook::consts::{SIGCHLD, SIGTERM};
 use std::ffi::OsString;
@@ -15,20 +14,9 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
-
-/// Runs a hook or health command, and ends all that it started when `run` ends
-#[derive(Debug, Args)]
-pub(crate) struct CommandShim {
-    /// The standard input is the command's, not for reporting how it ended
-    #[arg(long)]
-    feeds: bool,
-    #[command(flatten)]
-    tied: Tied,
-}
 
 /// Between two attempts to kill what is left.
 const KILL_EVERY: Duration = Duration::from_millis(2);
@@ -66,9 +54,10 @@ enum Event {
     End,
 }
 
-/// `obol command-shim`, the other end of [`under_shim`].
-pub(crate) fn run(_: &Path, _: Name, args: &CommandShim) -> Result<ExitCode, Failure> {
-    let CommandShim { feeds, ref tied } = *args;
+/// `obol command-shim`, which a `run` starts: runs a hook or health command, and ends all that it started
+/// when `run` ends. If it `feeds` the command, the standard input is the command's, not for reporting how
+/// it ended.
+pub fn run(feeds: bool, tied: &Tied) -> Result<ExitCode, Failure> {
     let input = if feeds { Input::Command } else { Input::Shim };
     sched::adopt_orphans().map_err(Failure::failed)?;
     let run = Process::of(tied.parent).and_then(Process::hold).map_err(Failure::failed)?;

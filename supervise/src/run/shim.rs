@@ -8,9 +8,9 @@
 use super::group::Group;
 use super::listen;
 use super::program::{Environment, kill_descendants};
+use crate::control;
 use obol_fabric::host::supervise::{self, Reaped};
 use obol_fabric::host::{Process, sched};
-use obol_supervise::control;
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU};
 use std::cell::Cell;

@@ -1,16 +1,15 @@
 //! Whether a program that has ended is started again, and after how long.
 
-use clap::ValueEnum;
 use std::time::Duration;
 
 /// When a program is started again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Policy {
-    /// Never: `run` ends with the program
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// Never: `run` ends with the program.
     Never,
-    /// When it ended with another exit code than 0, or by a signal
+    /// When it ended with another exit code than 0, or by a signal.
     OnFailure,
-    /// Whenever it ended
+    /// Whenever it ended.
     Always,
 }
 

@@ -2,9 +2,8 @@
 //! end, in words and codes.
 
 use super::command_shim::{Input, Word, under_shim};
-use clap::Args;
+use obol_fabric::Nanos;
 use obol_fabric::host::{Held, Process, children, reap, sched, supervise};
-use obol_fabric::{Name, Nanos};
 use obol_term::output::{self, Failure};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -13,29 +12,16 @@ use std::io::{self, ErrorKind, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt, parent_id};
-use std::path::Path;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// Becomes a program that dies with `run`
-#[derive(Debug, Args)]
-pub(crate) struct ExecWithParent {
-    /// The core to pin it to
-    #[arg(long)]
-    core: Option<u32>,
-    #[command(flatten)]
-    tied: Tied,
-}
-
 /// A program, and the process that it must not outlive.
-#[derive(Debug, Args)]
-pub(super) struct Tied {
-    /// The process that it must not outlive
-    #[arg(long)]
-    pub(super) parent: u32,
-    /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
-    words: Vec<OsString>,
+#[derive(Clone, Debug)]
+pub struct Tied {
+    /// The process that it must not outlive.
+    pub parent: u32,
+    /// The program and its arguments.
+    pub words: Vec<OsString>,
 }
 
 impl Tied {
@@ -91,11 +77,12 @@ pub(super) fn kill_descendants() {
     }
 }
 
-/// The other end of [`obol_supervise::running::dies_with_parent`]: becomes the program.
-pub(crate) fn exec_with_parent(_: &Path, _: Name, args: &ExecWithParent) -> Result<ExitCode, Failure> {
+/// The other end of [`crate::running::dies_with_parent`]: becomes the program, on a core
+/// of its own if one is given.
+pub fn exec_with_parent(core: Option<u32>, tied: &Tied) -> Result<ExitCode, Failure> {
     sched::die_with_parent().map_err(Failure::failed)?;
-    let mut command = args.tied.command()?;
-    if let Some(core) = args.core {
+    let mut command = tied.command()?;
+    if let Some(core) = core {
         sched::pin_to_core(core).map_err(Failure::failed)?;
     }
     let error = command.exec();

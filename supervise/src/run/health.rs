@@ -2,7 +2,7 @@
 
 use super::membership::Life;
 use super::program::{Children, Environment, execute};
-use super::{Happening, Run};
+use super::{Happening, Options};
 use obol_fabric::Nanos;
 use std::ffi::OsString;
 use std::io;
@@ -22,7 +22,7 @@ pub(super) struct Health {
 }
 
 impl Health {
-    pub(super) fn of(options: &Run, environment: &Environment) -> Option<Self> {
+    pub(super) fn of(options: &Options, environment: &Environment) -> Option<Self> {
         let health = options.health.as_ref()?;
         Some(Self {
             words: super::program::words(health, options.shell),

@@ -1,13 +1,13 @@
 //! The program's membership, which `run` holds for it: one thread represents the program and ends
 //! its membership with it, another reports active views.
 
+use crate::daemons::{START_TIMEOUT, leave, set_watched_thread_priority};
 use obol_agent::{AttachError, Attached, OwnView};
 use obol_fabric::host::{Held, Presence, Process, clock};
 use obol_fabric::{Incarnation, Name, Nanos};
 use obol_membership::View;
 use obol_node::ClusterLocation;
 use obol_node::Site;
-use obol_supervise::daemons::{START_TIMEOUT, leave, set_watched_thread_priority};
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
