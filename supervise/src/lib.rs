@@ -17,3 +17,4 @@ pub mod run;
 pub mod running;
 pub mod saved;
 pub mod signals;
+pub mod up;

@@ -1,52 +1,34 @@
-//! `obol up`: make a cluster's memory, start its processes, show it, and end it without a trace.
+//! `obol up`: a cluster on this host, in the console or in lines.
 
 mod announce;
-mod child_logs;
-pub(crate) mod live;
-mod log;
-mod spares;
+mod live;
 
 use crate::logging::LogOptions;
 use announce::announce;
-use child_logs::{ChildLogs, by_reason};
 use clap::Args;
 use clap::builder::ArgPredicate;
 use live::{Live, SummaryJson};
 use obol_console::options::Look;
 use obol_console::{Background, Console};
 use obol_fabric::Name;
-use obol_fabric::host::peer::{peer, user};
-use obol_fabric::host::{Cluster, clock, is_dying, sched};
+use obol_fabric::host::clock;
 use obol_fabric::notice::Detection;
-use obol_logs::Settings;
 use obol_membership::View;
-use obol_membership::view::coordinator_name;
-use obol_node::ClusterLocation;
-use obol_node::deployment::{app_node_names, cache_name};
-use obol_node::{Deployment, Network};
+use obol_node::{ClusterLocation, Deployment, Network};
 use obol_observe::{Health, Observer, Snapshot};
 use obol_profiles::Profile;
 use obol_profiles::duration;
-use obol_supervise::control::{self, Answer, Request};
-use obol_supervise::directory::Made;
-use obol_supervise::hosts::{self, HostNames};
-use obol_supervise::processes::{DYING_TIMEOUT, unused};
-use obol_supervise::running;
-use obol_supervise::{logging, saved, signals};
+use obol_supervise::hosts::HostNames;
+use obol_supervise::up::{Audience, Limit, Options, Spare, Supervised};
+use obol_supervise::{running, signals};
 use obol_term::output::{self, Failure};
 use serde::Serialize;
-use signal_hook::consts::{SIGBUS, SIGINT, SIGKILL, SIGTERM};
-use spares::Spares;
-use std::collections::BTreeMap;
+use std::io;
 use std::net::SocketAddr;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::thread::JoinHandle;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Start a cluster on this host and show it live
@@ -119,342 +101,67 @@ pub(crate) struct Up {
     pub(crate) log: LogOptions,
 }
 
-/// Poll interval for the cluster. Stamps come from the processes; this only bounds how late they
-/// are shown.
-const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// The same while the console shows the cluster, and only the summary and the dead children are to
-/// be cared for.
-const LOOK_BESIDE: Duration = Duration::from_secs(1);
-/// Time from the start of the last process. A cluster that is not healthy by then is shown as it is;
-/// one in which no process acts has failed to start.
-const START_TIMEOUT: Duration = Duration::from_secs(20);
-/// Grace period after the first failed start, so that one message reports all.
-const FAILING_TIMEOUT: Duration = Duration::from_millis(300);
-/// A caller that does not read its answer is given up after this long.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// The command of a host's gateway, and the beginning of its name.
-const GATEWAY: &str = "gateway";
-/// Servers of the demo's cache: one dies, one takes over, one becomes its backup.
-const KV_SERVERS: u16 = 3;
-/// How often they look into their memory unasked, and the demo's client asks: it rings, and backups
-/// have room for seconds of it.
-const KV_EVERY: &str = "100ms";
-/// The demo's client.
-const KV_LOAD: &str = "kv_load";
-
-/// The arguments of coordinator `number`. It keeps the newest view in a file: an operator continues
-/// from it after the memory of a majority is lost.
-fn coordinator(number: u16, saves: &Path) -> Vec<String> {
-    let save = saves.join(format!("{}.view", coordinator_name(number)));
-    let save = save.display().to_string();
-    vec!["coordinator".into(), "run".into(), "--number".into(), number.to_string(), "--save".into(), save]
+/// Shows the cluster: the console, or lines.
+struct Shown<'a> {
+    live: Live,
+    console: Option<Background>,
+    began: Instant,
+    options: &'a Up,
 }
 
-/// A process, and the thread that listens to its standard error.
-struct Started {
-    child: Child,
-    listener: Option<JoinHandle<()>>,
-    /// Its cluster's, on its host.
-    dir: PathBuf,
-    /// How it ended.
-    ended: Option<ExitStatus>,
-    /// It was started after the others: its failure says nothing about the start of the cluster.
-    later: bool,
+/// That a spare coordinator was started, in JSON.
+#[derive(Serialize)]
+struct SpareJson<'a> {
+    event: &'static str,
+    name: Name,
+    pid: u32,
+    missing: &'a [String],
 }
 
-/// How a process is started.
-#[derive(Clone)]
-struct Spec {
-    /// The name of the cluster on its host.
-    cluster: Name,
-    arguments: Vec<String>,
-}
+impl Audience for Shown<'_> {
+    type Summary = (SummaryJson, Result<(), Failure>);
 
-/// The processes of a cluster.
-struct Supervisor {
-    root: PathBuf,
-    cluster: Name,
-    hosts: HostNames,
-    program: PathBuf,
-    /// The cluster's.
-    directory: PathBuf,
-    /// Where coordinators save views.
-    saves: PathBuf,
-    /// How each process is started, by name.
-    specs: BTreeMap<String, Spec>,
-    /// Coordinators that the profile has room for; those beyond the first ones may be added later.
-    coordinators_max: u16,
-    children: BTreeMap<String, Started>,
-    child_logs: Arc<ChildLogs>,
-    /// How they log.
-    environment: [(&'static str, String); 3],
-}
+    fn snapshot(&mut self) -> Snapshot {
+        self.live.snapshot()
+    }
 
-impl Supervisor {
-    fn new(
-        root: &Path,
-        hosts: HostNames,
-        deployment: &Deployment,
-        (kv, log): (bool, &Settings),
-        saves: PathBuf,
-    ) -> Result<Self, Failure> {
-        let program = std::env::current_exe().map_err(Failure::failed)?;
-        let cluster = hosts.of(1);
-        let directory = root.join(cluster.as_str());
-        let mut specs = BTreeMap::new();
-        // Processes of a kind take turns on the hosts; what belongs together has one number.
-        let mut add = |number: u16, name: String, arguments: Vec<String>| {
-            specs.insert(name, Spec { cluster: hosts.of(number), arguments });
-        };
-        if hosts.are_several() {
-            for n in (1..).take(hosts.all().len()) {
-                let name = format!("{GATEWAY}-{n}");
-                add(n, name.clone(), vec![GATEWAY.into(), "--name".into(), name]);
+    fn look(&mut self, up: bool) -> io::Result<Option<Arc<View>>> {
+        self.live.look(up)
+    }
+
+    fn came_up(&mut self, snapshot: &Snapshot) -> io::Result<()> {
+        report_up(snapshot, self.began, self.options)
+    }
+
+    fn spare(&mut self, started: &Result<Spare, String>) -> io::Result<()> {
+        // The console has the terminal; it shows views and events itself.
+        if self.has_terminal() {
+            return Ok(());
+        }
+        match started {
+            Ok(Spare { name, pid, missing }) if self.options.json => {
+                output::json(&SpareJson { event: "spare", name: *name, pid: *pid, missing })
             }
-        }
-        for n in 1..=deployment.coordinators {
-            add(n, coordinator_name(n).to_string(), coordinator(n, &saves));
-        }
-        for n in 1..=deployment.caches {
-            let name = cache_name(n);
-            add(n, name.clone(), vec!["lease-cache".into(), "--name".into(), name]);
-        }
-        for n in 1..=deployment.apps {
-            let [node, app] = app_node_names(n);
-            add(n, node.clone(), vec!["agent".into(), "--name".into(), node.clone()]);
-            add(n, app.clone(), vec!["app".into(), "--name".into(), app, "--node".into(), node]);
-        }
-        if kv {
-            for n in 1..=KV_SERVERS {
-                let name = format!("{}{n}", obol_kv::SERVER_PREFIX);
-                let look = ["--poll-every".into(), KV_EVERY.into(), "--tied".into()];
-                let server = ["kv".into(), "server".into(), "--name".into(), name.clone()];
-                add(n, name, server.into_iter().chain(look).collect());
-            }
-            let load = ["kv", "load", "--name", KV_LOAD, "--every", KV_EVERY, "--tied"];
-            add(1, KV_LOAD.into(), load.map(String::from).into());
-        }
-        let coordinators_max = u16::try_from(deployment.profile.limits.proposers).unwrap_or(u16::MAX);
-        Ok(Self {
-            root: root.to_owned(),
-            cluster,
-            hosts,
-            program,
-            directory,
-            saves,
-            specs,
-            coordinators_max,
-            children: BTreeMap::new(),
-            child_logs: Arc::default(),
-            environment: logging::environment(log),
-        })
-    }
-
-    /// How a process is started.
-    fn spec(&self, name: &str) -> Result<Spec, String> {
-        let added = (1..=self.coordinators_max).find(|n| coordinator_name(*n).as_str() == name);
-        let added = added.map(|n| Spec { cluster: self.hosts.of(n), arguments: coordinator(n, &self.saves) });
-        self.specs.get(name).cloned().or(added).ok_or_else(|| {
-            let names: Vec<&str> = self.specs.keys().map(String::as_str).collect();
-            format!("no process {name} belongs to this cluster; there are: {}", names.join(", "))
-        })
-    }
-
-    /// Starts a process that was asked for: one that does not run, and whose name was not taken
-    /// meanwhile.
-    fn start_again(&mut self, name: &str) -> Result<u32, String> {
-        let home = self.spec(name)?.cluster;
-        self.wait_for_end(name)?;
-        unused(&self.root, home, name).map_err(|failure| failure.to_string())?;
-        let pid = self.start(name)?;
-        if let Some(started) = self.children.get_mut(name) {
-            started.later = true;
-        }
-        Ok(pid)
-    }
-
-    /// Refuses a child that runs.
-    fn wait_for_end(&mut self, name: &str) -> Result<(), String> {
-        let Some(Started { child, .. }) = self.children.get_mut(name) else { return Ok(()) };
-        let end = Instant::now() + DYING_TIMEOUT;
-        loop {
-            match child.try_wait() {
-                Ok(Some(_)) => return Ok(()),
-                // Asked for right after a kill: the kernel may not have taken the old one away yet.
-                Ok(None) if is_dying(child.id()) && Instant::now() < end => {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                Ok(None) => return Err(format!("{name} runs already (pid {})", child.id())),
-                Err(error) => return Err(format!("could not check {name}: {error}")),
-            }
+            Ok(Spare { name, pid, missing }) => output::line(format_args!(
+                "{} missing for too long: started {name} (pid {pid})",
+                missing.join(", ")
+            )),
+            Err(reason) => output::remark(format_args!("obol: {reason}")),
         }
     }
 
-    /// Starts a process that does not run.
-    fn start(&mut self, name: &str) -> Result<u32, String> {
-        let Spec { cluster, arguments } = self.spec(name)?;
-        self.wait_for_end(name)?;
-        // The end of an earlier one is logged before.
-        self.reap();
-        let dir = self.root.join(cluster.as_str());
-        log::begins(&dir, name);
-        let mut child = sched::pass_parent_id(&mut Command::new(&self.program))
-            .args(["--cluster", cluster.as_str(), "--root"])
-            .arg(&self.root)
-            .args(arguments)
-            .envs(self.environment.clone())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            // Ctrl-C is for `up` alone, which then ends them; otherwise they would seem to fail.
-            .process_group(0)
-            .spawn()
-            .map_err(|error| format!("could not start {name}: {error}"))?;
-        let pid = child.id();
-        tracing::info!(target: "up", who = name, pid, "started {name} (pid {pid})");
-        let logged = child.stderr.take().map(|from| self.child_logs.listen(name, from)).transpose();
-        let failed = logged
-            .as_ref()
-            .err()
-            .map(|error| format!("could not start a thread for the errors of {name}: {error}"));
-        let listener = logged.unwrap_or_default();
-        self.children.insert(name.to_owned(), Started { child, listener, dir, ended: None, later: false });
-        failed.map_or(Ok(pid), Err)
+    fn has_terminal(&self) -> bool {
+        self.console.is_some()
     }
 
-    /// Whether a process has been started and has not ended.
-    fn runs(&self, name: &str) -> bool {
-        self.children.get(name).is_some_and(|started| started.ended.is_none())
+    fn release_terminal(&mut self) {
+        drop(self.console.take());
     }
 
-    /// Whether a coordinator could not be started as a spare: it runs, or its number was lost with
-    /// its memory.
-    fn is_used(&self, number: u16) -> bool {
-        let cluster = Cluster::open(&self.root, self.hosts.of(number));
-        self.runs(coordinator_name(number).as_str())
-            || cluster.is_ok_and(|cluster| cluster.has_lost_memory(u32::from(number)))
+    fn end(mut self) -> Self::Summary {
+        let summary = self.live.summary();
+        (summary, self.console.map_or(Ok(()), Background::close))
     }
-
-    /// Takes away processes that have ended, so that no zombie is left.
-    fn reap(&mut self) {
-        for (name, started) in self.children.iter_mut().filter(|(_, started)| started.ended.is_none()) {
-            // An error means that it is not a child any more, which is what reaping is for.
-            started.ended = started.child.try_wait().ok().flatten();
-            if let Some(status) = started.ended {
-                log::end(&started.dir, name, started.child.id(), status);
-            }
-            if let (Some(_), Some(listener)) =
-                (started.ended, started.listener.take_if(|_| started.ended.is_some()))
-            {
-                // Its end of the pipe is closed: what it said last is read to the end. A panic was
-                // reported by the runtime.
-                let _ = listener.join();
-            }
-        }
-    }
-
-    /// Why a process is missing, if it failed by itself and was neither stopped nor killed.
-    fn failure(&self, name: &str) -> Option<String> {
-        let status = self.children.get(name)?.ended?;
-        let asked = matches!(status.signal(), Some(SIGKILL | SIGTERM | SIGINT));
-        if status.success() || asked {
-            return None;
-        }
-        let (last, how) = (self.child_logs.last(name), log::words(status));
-        Some(match (status.signal(), last) {
-            (None, Some(last)) => last,
-            (None, None) => format!("{how}, and it wrote nothing"),
-            (Some(SIGBUS), _) => {
-                format!("{how}: there is no room for its memory; free space in {}", self.directory.display())
-            }
-            (Some(_), last) => format!("{how}{}", last.map_or(String::new(), |s| format!(": {s}"))),
-        })
-    }
-
-    /// Who of those that the cluster begins with has failed by itself, and why.
-    fn failures(&self) -> BTreeMap<String, String> {
-        let first = self.children.iter().filter(|(_, started)| !started.later);
-        first.filter_map(|(name, _)| Some((name.clone(), self.failure(name)?))).collect()
-    }
-
-    /// Why a process that was started is not there.
-    fn why(&mut self, name: &str) -> String {
-        self.reap();
-        match (self.children.get(name), self.failure(name)) {
-            (_, Some(reason)) => format!("{name} ended at once: {reason}"),
-            (Some(Started { ended: Some(status), .. }), None) => {
-                format!("{name} has ended: {}", log::words(*status))
-            }
-            (Some(started), None) => format!("{name} runs (pid {})", started.child.id()),
-            (None, None) => format!("{name} was not started"),
-        }
-    }
-}
-
-impl Drop for Supervisor {
-    fn drop(&mut self) {
-        for started in self.children.values_mut() {
-            // Who has ended already cannot be killed.
-            let _ = started.child.kill();
-        }
-        for started in self.children.values_mut() {
-            let _ = started.child.wait();
-            // Its last lines are forwarded before `up` ends.
-            let _ = started.listener.take().map(JoinHandle::join);
-        }
-    }
-}
-
-/// A request and its caller.
-struct Ask {
-    request: Request,
-    caller: UnixStream,
-}
-
-impl Ask {
-    fn answer(&self, answer: &Answer) {
-        // A caller that went away does not want to know.
-        let _ = control::write_line(&self.caller, answer);
-    }
-}
-
-fn listen(dir: &Path) -> Result<Receiver<Ask>, Failure> {
-    let at = dir.join(control::SOCKET);
-    let failed = Failure::refused_at(&at);
-    let listener = UnixListener::bind(&at).map_err(failed)?;
-    let (tx, rx) = mpsc::channel();
-    let accept = move || {
-        for caller in listener.incoming().flatten() {
-            let tx = tx.clone();
-            // Each caller has a thread, so a silent one delays no other.
-            std::thread::spawn(move || read_request(caller, &tx));
-        }
-    };
-    std::thread::Builder::new().name("control".to_owned()).spawn(accept).map_err(failed)?;
-    Ok(rx)
-}
-
-fn read_request(caller: UnixStream, tx: &Sender<Ask>) {
-    // Directory and socket are private, but modes can be changed, and descriptors handed on.
-    let allowed = peer(&caller).is_ok_and(|who| who.uid == 0 || who.uid == user());
-    // The supervisor writes the answer itself and must not hang on a caller that does not read.
-    if caller.set_write_timeout(Some(ANSWER_TIMEOUT)).is_err() {
-        return;
-    }
-    if !allowed && caller.set_read_timeout(Some(ANSWER_TIMEOUT)).is_err() {
-        return;
-    }
-    let reason = match control::read_line::<Request>(&caller) {
-        // If the supervisor is ending, the caller sees the connection close.
-        Ok(request) if allowed => return drop(tx.send(Ask { request, caller })),
-        // It was read first: an answer to what was not read is lost with the connection.
-        Ok(_) => "only the user who runs `obol up`, and root, may ask it for anything".to_owned(),
-        Err(_) if !allowed => return,
-        Err(error) => format!("not a request: {error}"),
-    };
-    // A caller that went away does not want to know.
-    let _ = control::write_line(&caller, &Answer::Refused { reason });
 }
 
 pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, Failure> {
@@ -490,199 +197,28 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
     if options.temporary {
         running::stop_with_sender(Arc::clone(&stop))?;
     }
+    let hosts = HostNames::new(cluster, options.hosts)?;
+    let log = if options.temporary { options.log.off_unless_asked() } else { options.log.clone() };
+    let wanted =
+        Options { hosts, deployment, kv: options.kv, temporary: options.temporary, log: log.settings() };
+    let limit = options.time.map(|time| Limit { began, time });
     // From here on everything is undone when this function is left: first the processes, then the
     // directory.
-    let hosts = HostNames::new(cluster, options.hosts)?;
-    let former = hosts::further_hosts(root, cluster);
-    let deployments = hosts::deployments(&deployment, root, &hosts, obol_agent::seed())?;
-    let made = hosts.all().iter().zip(&deployments).map(|(name, of)| Made::new(root, *name, of));
-    let directories: Vec<Made> = made.collect::<Result<_, _>>()?;
-    // A crashed one of this name may have had more hosts: their memory is made anew, and goes at once.
-    for name in former.iter().filter(|name| !hosts.all().contains(name)) {
-        drop(Made::new(root, *name, &deployment)?);
-    }
-    hosts::make_keys(&deployments)?;
-    let requests = listen(&root.join(cluster.as_str()))?;
-    let log = if options.temporary { options.log.off_unless_asked() } else { options.log.clone() };
-    let log = log.settings();
-    log::begin(root, &hosts, &log)?;
-    let saves = if options.temporary { None } else { saves(root, cluster)? };
-    let saves = saves.unwrap_or_else(|| root.join(cluster.as_str()));
-    let mut supervisor = Supervisor::new(root, hosts.clone(), &deployment, (options.kv, &log), saves)?;
-    let order = |name: &String| {
-        [GATEWAY, "coord", "cache", "node", "app", "kv-", KV_LOAD]
-            .iter()
-            .position(|kind| name.starts_with(kind))
-    };
-    let mut ordered: Vec<String> = supervisor.specs.keys().cloned().collect();
-    ordered.sort_by_key(order);
-    for name in &ordered {
-        // Many of them take long on a small machine.
-        if stop.load(Ordering::Relaxed) || options.time.is_some_and(|time| began.elapsed() >= time) {
-            break;
-        }
-        supervisor.start(name).map_err(Failure::Failed)?;
-    }
+    let mut supervised = Supervised::make(root, &wanted)?;
+    supervised.start(|| stop.load(Ordering::Relaxed) || limit.is_some_and(|limit| limit.is_over()))?;
     if !options.json && !console {
-        announce(&hosts, &deployment)?;
+        announce(&wanted.hosts, &wanted.deployment)?;
     }
     let observer = Observer::open(root, cluster).map_err(Failure::failed)?;
     let quiet = console || options.headless && !options.json;
     let live = Live::new(cluster, observer, options.json, quiet, began_at);
-    let spares = Spares::new(&deployment);
     let location = ClusterLocation { root: root.to_owned(), cluster };
-    let shown = console.then(|| {
+    let console = console.then(|| {
         let console = Console::new(location, options.look.clone(), config, true);
         Background::start(console.record(options.record.clone()).arm(options.arm), Arc::clone(&stop))
     });
-    let shown = shown.transpose()?;
-    event_loop(&directories, (live, spares), supervisor, (&requests, &stop), options, (began, shown))
-}
-
-/// The folder of a cluster's saved views; none if there can be none that outlives a boot.
-fn saves(root: &Path, cluster: Name) -> Result<Option<PathBuf>, Failure> {
-    match saved::begin(root, cluster) {
-        Ok(saves) => Ok(saves),
-        Err((at, error)) => {
-            output::remark(format_args!(
-                "obol: {}: {error}; coordinators save views in the cluster's directory, which does not outlive a boot",
-                at.display()
-            ))?;
-            Ok(None)
-        }
-    }
-}
-
-/// How far a cluster is that starts.
-struct Start {
-    /// When its last process had been started.
-    all_started: Instant,
-    /// When the first process was found to have failed.
-    failing: Option<Instant>,
-    up: bool,
-}
-
-impl Start {
-    /// Judges a cluster that is not up yet; why it never will be.
-    fn judge(&mut self, snapshot: &Snapshot, supervisor: &Supervisor) -> Result<(), String> {
-        let failures = supervisor.failures();
-        if snapshot.health == Health::Healthy && failures.is_empty() {
-            self.up = true;
-            return Ok(());
-        }
-        if !failures.is_empty() && self.failing.get_or_insert_with(Instant::now).elapsed() >= FAILING_TIMEOUT
-        {
-            return Err(by_reason(&failures));
-        }
-        if self.all_started.elapsed() > START_TIMEOUT {
-            self.up = acts(snapshot);
-            if !self.up {
-                return Err(unstarted(snapshot, &failures));
-            }
-        }
-        Ok(())
-    }
-
-    /// Checks a cluster whose time is over; the error says why it did not come up.
-    fn check_at_end(
-        &self,
-        time: Duration,
-        snapshot: &Snapshot,
-        supervisor: &Supervisor,
-    ) -> Result<(), String> {
-        if self.up || acts(snapshot) {
-            return Ok(());
-        }
-        Err(format!("it had {time:?}, and then\n  {}", unstarted(snapshot, &supervisor.failures())))
-    }
-}
-
-/// Whether any program may act.
-fn acts(snapshot: &Snapshot) -> bool {
-    snapshot.all_processes().any(|process| process.is_active(snapshot.at))
-}
-
-fn unstarted(snapshot: &Snapshot, failures: &BTreeMap<String, String>) -> String {
-    if !failures.is_empty() {
-        return by_reason(failures);
-    }
-    let why = if snapshot.reasons.is_empty() {
-        "no program may act yet".to_owned()
-    } else {
-        snapshot.reasons.join("\n  ")
-    };
-    format!("it is {}\n  {why}", snapshot.health.name())
-}
-
-/// Shows the cluster and serves requests until the end.
-fn event_loop(
-    directories: &[Made],
-    (mut live, mut spares): (Live, Option<Spares>),
-    mut supervisor: Supervisor,
-    (requests, stop): (&Receiver<Ask>, &AtomicBool),
-    options: &Up,
-    (began, mut shown): (Instant, Option<Background>),
-) -> Result<ExitCode, Failure> {
-    let cluster = supervisor.cluster;
-    let mut start = Start { all_started: Instant::now(), failing: None, up: false };
-    let mut failed = None;
-    let mut asked_to_stop = None;
-    let mut next_look = start.all_started + POLL_INTERVAL;
-    while !stop.load(Ordering::Relaxed) && asked_to_stop.is_none() && failed.is_none() {
-        if let Some(time) = options.time.filter(|time| began.elapsed() >= *time) {
-            supervisor.reap();
-            failed = start.check_at_end(time, &live.snapshot(), &supervisor).err();
-            break;
-        }
-        let end =
-            options.time.and_then(|time| began.checked_add(time)).map_or(next_look, |end| next_look.min(end));
-        match requests.recv_timeout(end.saturating_duration_since(Instant::now())) {
-            Ok(ask) => asked_to_stop = serve(ask, &mut supervisor),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(POLL_INTERVAL),
-        }
-        // Requests may come faster than looks are due, and must not keep them off.
-        if Instant::now() < next_look || stop.load(Ordering::Relaxed) || asked_to_stop.is_some() {
-            continue;
-        }
-        // The console looks by itself.
-        next_look = Instant::now() + if start.up && shown.is_some() { LOOK_BESIDE } else { POLL_INTERVAL };
-        if let Some(gone) = directories.iter().find(|directory| !directory.is_there()) {
-            let cluster = gone.cluster();
-            // Nothing is printed over the console.
-            drop(shown.take());
-            output::remark(format_args!("obol: the directory of cluster {cluster} was removed; ending"))?;
-            break;
-        }
-        supervisor.reap();
-        let view = live.look(start.up)?;
-        start_spare(spares.as_mut(), view.as_deref(), &mut supervisor, (shown.is_some(), options.json))?;
-        if !start.up {
-            let snapshot = live.snapshot();
-            failed = start.judge(&snapshot, &supervisor).err();
-            if start.up {
-                tracing::info!(target: "up", "the cluster is {}", snapshot.health.name());
-                report_up(&snapshot, began, options)?;
-                if shown.is_none() {
-                    supervisor.child_logs.pass();
-                }
-            }
-        }
-    }
-    let summary = live.summary();
-    let console = shown.map_or(Ok(()), Background::close);
-    if failed.is_some() {
-        supervisor.child_logs.drop_kept();
-    }
-    let logs = Arc::clone(&supervisor.child_logs);
-    drop(supervisor);
-    if let Some(ask) = asked_to_stop {
-        ask.answer(&Answer::Done { pid: None });
-    }
-    if failed.is_none() {
-        // The terminal is free again.
-        logs.pass();
-    }
+    let shown = Shown { live, console: console.transpose()?, began, options };
+    let (failed, (summary, console)) = supervised.supervise(limit, &stop, shown)?;
     conclude(cluster, failed, &summary, console, options.json)
 }
 
@@ -710,43 +246,6 @@ fn conclude(
     }
     console?;
     Err(Failure::Failed(format!("cluster {cluster} did not come up:\n  {reason}")))
-}
-
-/// Answers a request; gives back that to stop, which is answered at the end.
-fn serve(ask: Ask, supervisor: &mut Supervisor) -> Option<Ask> {
-    ask.answer(&match &ask.request {
-        Request::Start { name } => match supervisor.start_again(name) {
-            Ok(pid) => Answer::Done { pid: Some(pid) },
-            Err(reason) => Answer::Refused { reason },
-        },
-        Request::Why { name } => Answer::Refused { reason: supervisor.why(name) },
-        Request::Hello => Answer::Done { pid: Some(std::process::id()) },
-        Request::Stop => return Some(ask),
-    });
-    None
-}
-
-/// Starts a spare coordinator where one is wanted.
-fn start_spare(
-    spares: Option<&mut Spares>,
-    view: Option<&View>,
-    supervisor: &mut Supervisor,
-    (is_shown, json): (bool, bool),
-) -> Result<(), Failure> {
-    let Some((view, spares)) = view.zip(spares) else { return Ok(()) };
-    let Some(number) = spares.wanted(view, clock::now(), |n| supervisor.is_used(n)) else { return Ok(()) };
-    // The console has the terminal; it shows views and events itself.
-    let started = supervisor.start_again(coordinator_name(number).as_str());
-    match &started {
-        Ok(_) => tracing::warn!(target: "up", "started coord-{number} as a spare: another is missing"),
-        Err(reason) => tracing::error!(target: "up", "no spare coordinator: {reason}"),
-    }
-    match started {
-        Ok(pid) if !is_shown => spares::report(number, pid, view, json)?,
-        Err(reason) if !is_shown => output::remark(format_args!("obol: {reason}"))?,
-        Ok(_) | Err(_) => {}
-    }
-    Ok(())
 }
 
 /// That a cluster did not come up, in JSON.

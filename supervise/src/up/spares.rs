@@ -2,17 +2,14 @@
 //! has been missing for as long as the profile says, and no spare is there, it starts one. The
 //! leader decides what becomes of it.
 
-use obol_fabric::Instant;
+use obol_fabric::{Instant, Name};
 use obol_membership::replace::{Vacancies, vacant};
 use obol_membership::view::coordinator_name;
 use obol_membership::{Config, View};
 use obol_node::Deployment;
-use obol_term::output;
-use serde::Serialize;
-use std::io;
 
 /// Starts spare coordinators, in a while.
-pub(crate) struct Spares {
+pub(super) struct Spares {
     config: Config,
     /// The largest number that a coordinator can have.
     limit: u16,
@@ -21,18 +18,26 @@ pub(crate) struct Spares {
     started: Option<Instant>,
 }
 
-/// That a spare coordinator was started, in JSON.
-#[derive(Serialize)]
-struct SpareJson {
-    event: &'static str,
-    name: String,
-    pid: u32,
-    missing: Vec<String>,
+/// A spare coordinator that was started.
+pub struct Spare {
+    /// Its name.
+    pub name: Name,
+    /// Its process.
+    pub pid: u32,
+    /// The names of the coordinators that are missing.
+    pub missing: Vec<String>,
+}
+
+impl Spare {
+    pub(super) fn of(number: u16, pid: u32, view: &View) -> Self {
+        let missing = vacant(view).map(|number| coordinator_name(number).to_string()).collect();
+        Self { name: coordinator_name(number), pid, missing }
+    }
 }
 
 impl Spares {
     /// None where the profile does not ask for it.
-    pub(crate) fn new(deployment: &Deployment) -> Option<Self> {
+    pub(super) fn new(deployment: &Deployment) -> Option<Self> {
         let config = deployment.config().ok()?;
         let limit = u16::try_from(deployment.profile.limits.proposers).ok()?;
         config.timing.replace.then(|| Self { config, limit, vacancies: Vacancies::default(), started: None })
@@ -40,7 +45,7 @@ impl Spares {
 
     /// The number of the coordinator that is to be started now. `runs` returns whether one has a
     /// process, in whatever state.
-    pub(crate) fn wanted(&mut self, view: &View, now: Instant, runs: impl Fn(u16) -> bool) -> Option<u16> {
+    pub(super) fn wanted(&mut self, view: &View, now: Instant, runs: impl Fn(u16) -> bool) -> Option<u16> {
         self.vacancies.update(view, &self.config, now);
         let started = self.started;
         let number = self.vacancies.missing_spare(view, &self.config, now, started, self.limit, runs)?;
@@ -48,14 +53,4 @@ impl Spares {
         self.started = Some(now);
         Some(number)
     }
-}
-
-/// Reports that a spare was started, and for which coordinator.
-pub(crate) fn report(number: u16, pid: u32, view: &View, json: bool) -> io::Result<()> {
-    let name = coordinator_name(number).to_string();
-    let missing: Vec<String> = vacant(view).map(|number| coordinator_name(number).to_string()).collect();
-    if json {
-        return output::json(&SpareJson { event: "spare", name, pid, missing });
-    }
-    output::line(format_args!("{} missing for too long: started {name} (pid {pid})", missing.join(", ")))
 }

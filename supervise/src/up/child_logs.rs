@@ -29,11 +29,11 @@ struct State {
 
 /// The lines of all processes.
 #[derive(Default)]
-pub(crate) struct ChildLogs(Mutex<State>);
+pub(super) struct ChildLogs(Mutex<State>);
 
 impl ChildLogs {
     /// Reads the lines of a process until it closes its end.
-    pub(crate) fn listen(self: &Arc<Self>, name: &str, from: ChildStderr) -> io::Result<JoinHandle<()>> {
+    pub(super) fn listen(self: &Arc<Self>, name: &str, from: ChildStderr) -> io::Result<JoinHandle<()>> {
         let (logs, name) = (Arc::clone(self), name.to_owned());
         logs.0.lock().last.remove(&name);
         std::thread::Builder::new().name("child-logs".to_owned()).spawn(move || {
@@ -63,14 +63,14 @@ impl ChildLogs {
     }
 
     /// The last line of a process, without its name and the program's.
-    pub(crate) fn last(&self, name: &str) -> Option<String> {
+    pub(super) fn last(&self, name: &str) -> Option<String> {
         let line = self.0.lock().last.get(name)?.clone();
         let line = line.strip_prefix("obol: ").unwrap_or(&line);
         Some(line.strip_prefix(&format!("{name}: ")).unwrap_or(line).to_owned())
     }
 
     /// Forwards the kept lines, and later ones at once.
-    pub(crate) fn pass(&self) {
+    pub(super) fn pass(&self) {
         let mut state = self.0.lock();
         state.passes = true;
         if state.lost > 0 {
@@ -84,13 +84,13 @@ impl ChildLogs {
     }
 
     /// Drops the kept lines: a message has reported them.
-    pub(crate) fn drop_kept(&self) {
+    pub(super) fn drop_kept(&self) {
         self.0.lock().kept.clear();
     }
 }
 
 /// One line for each reason, with all who have it.
-pub(crate) fn by_reason(failures: &BTreeMap<String, String>) -> String {
+pub(super) fn by_reason(failures: &BTreeMap<String, String>) -> String {
     let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
     for (name, reason) in failures {
         match reasons.iter_mut().find(|(known, _)| known == reason) {

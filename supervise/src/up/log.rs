@@ -1,10 +1,10 @@
 //! The log of `up`, and what it notes of processes that have ended.
 
-use super::hosts::HostNames;
+use crate::hosts::HostNames;
+use crate::logging;
 use obol_fabric::Name;
 use obol_logs::{Destination, Settings};
 use obol_node::fate;
-use obol_supervise::logging;
 use obol_term::output::Failure;
 use signal_hook::low_level::signal_name;
 use std::os::unix::process::ExitStatusExt;
