@@ -13,6 +13,7 @@ pub mod failovers;
 pub mod figures;
 mod gateway;
 pub mod histograms;
+pub mod inspection;
 pub mod judge;
 pub mod lines;
 mod load;

@@ -5,6 +5,7 @@
 
 pub mod alone;
 pub mod control;
+pub mod coordinators;
 pub mod daemons;
 pub mod directory;
 pub mod down;

@@ -1,9 +1,9 @@
 //! `obol kill`, `obol stop` and `obol start`: one process of a cluster.
 
-use super::coordinator;
 use super::smr::departed::Departure;
 use clap::Args;
 use obol_fabric::Name;
+use obol_supervise::coordinators;
 use obol_supervise::processes::{self, Ended, Found, Member, Stopped};
 use obol_term::output::{self, Failure};
 use std::path::Path;
@@ -62,7 +62,7 @@ fn stop_member(root: &Path, cluster: Name, member: Member, json: bool) -> Result
             "obol: {them} cannot act without {name}: start it again, or stop {them} as well"
         ))?;
     }
-    if let Some(lost) = coordinator::lost_majority(&after).filter(|_| was_coordinator) {
+    if let Some(lost) = coordinators::lost_majority(&after).filter(|_| was_coordinator) {
         output::remark(lost)?;
     }
     if let Some(warning) = departure.and_then(Departure::warning) {

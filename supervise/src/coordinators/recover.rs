@@ -5,50 +5,37 @@
 //! Its id, and its incarnations, lie beyond any that can have been decided after the view that was
 //! found.
 
-use super::inspect::{self, Asked, is_there};
-use super::{lock, shown, start};
-use crate::commands::watch::save;
-use crate::values::span;
-use clap::Args;
+use super::{Say, lock, shown, start};
+use crate::control::{self, ControlError, Request};
+use crate::{ending, processes, signals};
 use obol_fabric::{Name, Nanos, ViewId};
 use obol_membership::timing::LEASE_MAX;
 use obol_membership::view::{Acceptor, coordinator_name};
 use obol_membership::{Kind, View};
 use obol_node::{Deployment, RECOVERED_FILE, Site, VIEW_BYTES_MAX, saved_view};
+use obol_observe::inspection::{self, Asked, is_there};
 use obol_observe::{Observer, Process, Snapshot};
 use obol_profiles::file::{self, Pipes};
-use obol_supervise::control::{self, ControlError, Request};
-use obol_supervise::{processes, signals};
 use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::fs;
 use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-#[derive(Debug, Args)]
-pub(crate) struct Recover {
-    /// Where the view comes from: `agents`, the newest that any process knows, or a file of
-    /// `obol coordinator run --save` or `obol watch --save`
-    #[arg(long, value_name = "agents|FILE")]
-    pub(crate) from: String,
-    /// What `obol coordinator inspect --json` printed on another host; once for each
-    #[arg(long, alias = "found", value_name = "FILE")]
-    pub(crate) report: Vec<PathBuf>,
-    /// Give up another host: it is off for good, or was rebooted, and no process of the old cluster
-    /// runs there
-    #[arg(long, value_name = "HOST")]
-    pub(crate) lost: Vec<IpAddr>,
-    /// Wait for leases of this duration if that is longer than lease.max: where one was set with
-    /// --beyond-max, and a host that is given up may have had it
-    #[arg(long, value_name = "TIME", value_parser = span)]
-    pub(crate) longest_lease: Option<Nanos>,
-    /// Print one JSON object for scripts
-    #[arg(long)]
-    pub(crate) json: bool,
+/// From what a cluster is recovered.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where the view comes from: `agents`, the newest that any process knows, or a file.
+    pub from: String,
+    /// Files with what other hosts still have.
+    pub report: Vec<PathBuf>,
+    /// Hosts that are given up.
+    pub lost: Vec<IpAddr>,
+    /// Leases of this duration are waited for, if that is longer than the longest of the profile.
+    pub longest_lease: Option<Nanos>,
 }
 
 /// A cluster that does not continue after this long has not been recovered.
@@ -60,14 +47,19 @@ const UNDO_TIMEOUT: Duration = Duration::from_secs(5);
 /// Poll interval for each of these waits.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-#[derive(Serialize)]
-struct DoneJson {
+/// What was done, as scripts read it.
+#[derive(Debug, Serialize)]
+pub struct Recovered {
     from: u64,
     recovered: u64,
-    view: u64,
+    /// The first view that the new coordinators have decided.
+    pub view: u64,
     acceptors: Vec<u16>,
     retired: Vec<u16>,
     members: usize,
+    /// Whether an `obol up` has started the new coordinators, and not the operator.
+    #[serde(skip)]
+    pub supervised: bool,
 }
 
 /// The view to continue from. `known` is the newest that any process knows.
@@ -214,7 +206,8 @@ impl<'a> Attempt<'a> {
         };
         let (recovered, started) = (view.id, Vec::new());
         let attempt = Self { site, observer, stop, before, recovered, numbers, started, done: false };
-        save(&at, &view.to_frame())?;
+        obol_coordinator::save(&at, &view.to_frame())
+            .map_err(|error| Failure::Failed(format!("could not save to {}: {error}", at.display())))?;
         Ok(attempt)
     }
 
@@ -226,7 +219,7 @@ impl<'a> Attempt<'a> {
 
     /// The first view that the new coordinators decide by themselves.
     fn decided(&self) -> Result<Option<View>, Failure> {
-        Ok(inspect::known(self.site)?.filter(|newest| newest.id > self.recovered))
+        Ok(inspection::known(self.site)?.filter(|newest| newest.id > self.recovered))
     }
 
     /// Waits until they have decided one.
@@ -267,7 +260,7 @@ impl<'a> Attempt<'a> {
             let snapshot = self.observer.snapshot();
             for process in snapshot.processes.iter().filter(|p| p.alive) {
                 if started.iter().any(|(_, pid)| *pid == process.process.pid) {
-                    obol_supervise::ending::kill(process.name.as_str(), process.process)
+                    ending::kill(process.name.as_str(), process.process)
                         .map_err(|failure| failure.to_string())?;
                 }
             }
@@ -322,8 +315,8 @@ fn supervised(site: &Site) -> Result<bool, Failure> {
     }
 }
 
-pub(super) fn run(root: &Path, cluster: Name, options: &Recover) -> Result<ExitCode, Failure> {
-    let json = options.json;
+/// Continues a cluster with new coordinators.
+pub fn recover(root: &Path, cluster: Name, options: &Options, say: Say<'_>) -> Result<Recovered, Failure> {
     let stop = signals::ending()?;
     let site = Site::open(root, cluster).map_err(Failure::refused)?;
     let _one = lock(site.cluster.dir())?;
@@ -331,7 +324,7 @@ pub(super) fn run(root: &Path, cluster: Name, options: &Recover) -> Result<ExitC
     let snapshot = observer.snapshot();
     let mut asked = Asked::of(&site, &options.report, &options.lost)?;
     let seen = snapshot.view.as_deref().cloned();
-    let known = [inspect::known(&site)?, seen, asked.newest.take()];
+    let known = [inspection::known(&site)?, seen, asked.newest.take()];
     let known = known.into_iter().flatten().max_by_key(|view| view.rank());
     let found = source(&options.from, &site, known)?;
     given_up(&options.lost, &found, &snapshot, &site)?;
@@ -348,7 +341,6 @@ pub(super) fn run(root: &Path, cluster: Name, options: &Recover) -> Result<ExitC
     let acceptors = numbers.iter().map(|&n| Acceptor { proposer: n, address: address(n) });
     let view = found.recovered(acceptors.collect(), longest);
     let retired: Vec<u16> = view.retired.iter().collect();
-    let say = |text: std::fmt::Arguments<'_>| if json { Ok(()) } else { output::line(text) };
     say(format_args!(
         "recovering from view {}: its {} members stay, coordinators are {}; whatever was decided after it is lost, and {} \
          never decide again",
@@ -371,18 +363,6 @@ pub(super) fn run(root: &Path, cluster: Name, options: &Recover) -> Result<ExitC
     }
     let newest = attempt.wait()?;
     drop(attempt);
-    let (from, members) = (found.id.0, newest.members.len());
-    if json {
-        let (recovered, view) = (view.id.0, newest.id.0);
-        output::json(&DoneJson { from, recovered, view, acceptors: numbers, retired, members })?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    output::line(format_args!("the cluster continues in view {}", newest.id))?;
-    if !supervised {
-        output::line(
-            "there is one acceptor: start another on each of two more hosts (`obol host check` lists their numbers), \
-             and let them decide with `obol coordinator add NUMBER`, here",
-        )?;
-    }
-    Ok(ExitCode::SUCCESS)
+    let (from, recovered, members) = (found.id.0, view.id.0, newest.members.len());
+    Ok(Recovered { from, recovered, view: newest.id.0, acceptors: numbers, retired, members, supervised })
 }

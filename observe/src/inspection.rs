@@ -1,20 +1,19 @@
-//! `obol coordinator inspect`: reports what one host of a cluster of several still has, for a
-//! recovery on another one. The report covers coordinators that do not run, whose memory cannot be
+//! What one host of a cluster of several still has of it, for a recovery on another one
+//! (`obol coordinator inspect`). The report covers coordinators that do not run, whose memory cannot be
 //! READ over the network. The operator copies it, so it is as trustworthy as that channel.
 
 use obol_fabric::host::Observed;
-use obol_fabric::{Layout, Name, ViewId};
+use obol_fabric::{Layout, Name};
 use obol_membership::View;
 use obol_membership::view::{Numbers, coordinator_name};
 use obol_node::network::print_id;
 use obol_node::{Network, Site};
 use obol_profiles::file;
-use obol_term::output::{self, Failure};
+use obol_term::output::Failure;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::path::Path;
-use std::process::ExitCode;
 
 /// Version of the file.
 const REPORT_SCHEMA: u32 = 1;
@@ -24,35 +23,44 @@ const REPORT_BYTES_MAX: u64 = 1 << 20;
 /// What a host has of a cluster.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Report {
+pub struct Report {
     schema: u32,
     cluster: String,
     id: String,
-    host: IpAddr,
+    /// The host.
+    pub host: IpAddr,
     /// Coordinators whose memory is there: their process lives or can be started again.
-    there: Vec<u16>,
+    pub there: Vec<u16>,
     /// Coordinators that have voted on this host and have lost their memory since.
-    lost: Vec<u16>,
+    pub lost: Vec<u16>,
     /// The newest view that any process of the host knows or knew; null if there is none.
-    view: Option<u64>,
+    pub view: Option<u64>,
     /// That view, sealed, in hexadecimal digits.
     sealed: Option<String>,
 }
 
 /// Whether a coordinator's memory is there: where its process lives or can be started again, its
 /// slots are.
-pub(super) fn is_there(site: &Site, number: u16) -> bool {
+pub fn is_there(site: &Site, number: u16) -> bool {
     let region = Observed::open(&site.cluster, u32::from(number));
     region.is_ok_and(|region| region.reader().view().is_some())
 }
 
 /// The newest view that this host knows.
-pub(super) fn known(site: &Site) -> Result<Option<View>, Failure> {
+pub fn known(site: &Site) -> Result<Option<View>, Failure> {
     site.known().map_err(Failure::refused)
 }
 
 impl Report {
-    fn here(site: &Site, network: &Network) -> Result<Self, Failure> {
+    /// That of this host. A cluster of this host alone has none.
+    pub fn here(site: &Site) -> Result<Self, Failure> {
+        let Some(network) = site.deployment.network.as_ref().filter(|network| !network.hosts.is_empty())
+        else {
+            return Err(Failure::Refused(format!(
+                "cluster {} is of this host alone, and `obol coordinator recover` sees all of it",
+                site.cluster.name()
+            )));
+        };
         let view = known(site)?;
         let numbers: Vec<u16> = network.coordinators_of(network.address).collect();
         Ok(Self {
@@ -83,47 +91,22 @@ fn from_hexadecimal(text: &str) -> Option<Vec<u8>> {
     plain.then(|| digits.map(byte).collect()).flatten()
 }
 
-pub(super) fn run(root: &Path, cluster: Name, json: bool) -> Result<ExitCode, Failure> {
-    let site = Site::open(root, cluster).map_err(Failure::refused)?;
-    let Some(network) = site.deployment.network.as_ref().filter(|network| !network.hosts.is_empty()) else {
-        return Err(Failure::Refused(format!(
-            "cluster {cluster} is of this host alone, and `obol coordinator recover` sees all of it"
-        )));
-    };
-    let report = Report::here(&site, network)?;
-    if json {
-        output::json(&report)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let view = report.view.map_or("no view".to_owned(), |id| format!("view {}", ViewId(id)));
-    output::line(format_args!("host {}: the newest that its processes know is {view}", report.host))?;
-    for (numbers, what) in [
-        (&report.there, "memory is there: it runs, or can be started"),
-        (&report.lost, "memory is lost; it must not start again"),
-    ] {
-        for number in numbers {
-            output::line(format_args!("{}: {what}", coordinator_name(*number)))?;
-        }
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
 /// What all hosts of a cluster have of it, as far as an operator has asked them.
 #[derive(Debug, Default)]
-pub(super) struct Asked {
+pub struct Asked {
     /// Coordinators of other hosts whose memory is there.
-    pub(super) there: Numbers,
+    pub there: Numbers,
     /// Those whose memory is lost, or that were given up with their host.
-    pub(super) lost: Numbers,
+    pub lost: Numbers,
     /// The newest view that another host knows.
-    pub(super) newest: Option<View>,
+    pub newest: Option<View>,
     /// Hosts of which nothing is known.
-    pub(super) silent: Vec<IpAddr>,
+    pub silent: Vec<IpAddr>,
 }
 
 impl Asked {
     /// Reads `reports` of other hosts; those in `lost` are given up.
-    pub(super) fn of(site: &Site, reports: &[impl AsRef<Path>], lost: &[IpAddr]) -> Result<Self, Failure> {
+    pub fn of(site: &Site, reports: &[impl AsRef<Path>], lost: &[IpAddr]) -> Result<Self, Failure> {
         let network = site.deployment.network.as_ref().filter(|network| !network.hosts.is_empty());
         let Some(network) = network else {
             if reports.is_empty() && lost.is_empty() {
