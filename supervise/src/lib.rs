@@ -19,3 +19,4 @@ pub mod running;
 pub mod saved;
 pub mod signals;
 pub mod up;
+pub mod upgrade;
