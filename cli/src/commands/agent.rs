@@ -5,7 +5,7 @@ use crate::logging::LogOptions;
 use clap::Args;
 use obol_fabric::Name;
 use obol_membership::Kind;
-use obol_supervise::daemons::{enter, expected, schedule, service_manager};
+use obol_supervise::daemons;
 use obol_term::output::Failure;
 use std::path::Path;
 use std::process::ExitCode;
@@ -28,9 +28,5 @@ pub(crate) fn run_lease_cache(root: &Path, cluster: Name, args: &Named) -> Resul
 }
 
 fn member(root: &Path, cluster: Name, kind: Kind, args: &Named) -> Result<ExitCode, Failure> {
-    let name = args.name;
-    let (site, stop, _name) = enter(root, cluster, &args.log.settings(), (Some(kind), name, None))?;
-    schedule(&site, false);
-    let mut manager = service_manager();
-    expected(&site, name, || obol_agent::run(&site, kind, name, obol_agent::seed(), &stop, &mut manager))
+    daemons::member(root, cluster, &args.log.settings(), kind, args.name)
 }

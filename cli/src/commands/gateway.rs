@@ -3,23 +3,11 @@
 use crate::logging::LogOptions;
 use clap::Args;
 use obol_chaos::drills::switch;
-use obol_fabric::host::clock;
-use obol_fabric::ip::{Notes, Outlets, PulseReports, Question};
-use obol_fabric::{Instant, Name};
-use obol_observe::annotations::Mark;
-use obol_observe::pulse::PulseWriter;
-use obol_supervise::daemons::{ended, enter, service_manager};
-use obol_supervise::leaving::forget;
-use obol_term::output::{self, Failure};
+use obol_fabric::Name;
+use obol_supervise::daemons::gateway;
+use obol_term::output::Failure;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver};
-
-/// Annotations that wait to be written; further ones are refused.
-const NOTES_MAX: usize = 64;
-/// Questions that wait for an answer; further ones are refused.
-const QUESTIONS_MAX: usize = 64;
 
 #[derive(Debug, Args)]
 pub(crate) struct Gateway {
@@ -31,80 +19,5 @@ pub(crate) struct Gateway {
 }
 
 pub(crate) fn run(root: &Path, cluster: Name, args: &Gateway) -> Result<ExitCode, Failure> {
-    let (sender, received) = mpsc::sync_channel(NOTES_MAX);
-    let is_note = |bytes: &[u8]| Mark::received(bytes, Instant::ZERO).is_some();
-    let notes = Notes { sender, is_note };
-    let (site, stop, _name) = enter(root, cluster, &args.log.settings(), (None, args.name, None))?;
-    annotate((root, cluster), site.cluster.dir(), received)?;
-    let (questions, received) = mpsc::sync_channel(QUESTIONS_MAX);
-    answer(site.cluster.dir(), received)?;
-    let mut outlets = Outlets { notes: Some(notes), questions: Some(questions), ..Outlets::default() };
-    if site.deployment.profile.pulse.enabled {
-        let reports = PulseReports::new().map_err(Failure::failed)?;
-        keep(PulseWriter::new(site.cluster.dir(), Arc::clone(&outlets.trace)), Arc::clone(&reports))?;
-        outlets.pulses = Some(reports);
-    }
-    let served = site.gateway(args.name, &stop, outlets, &mut service_manager(), |address| {
-        tracing::info!(target: "gateway", "listens on {address}");
-        // A gateway serves without a reader of this message.
-        let _ = output::remark(format_args!("obol: the gateway of cluster {cluster} listens on {address}"));
-    });
-    ended(args.name, served)
-}
-
-/// Writes annotations of other hosts to the file of this one, on a thread that serves nobody else.
-fn annotate((root, cluster): (&Path, Name), dir: &Path, received: Receiver<Vec<u8>>) -> Result<(), Failure> {
-    let (root, dir) = (root.to_owned(), dir.to_owned());
-    let write = move || {
-        for bytes in received {
-            let mark = Mark::received(&bytes, clock::now());
-            if let Some(mark) = mark.as_ref().filter(|mark| !mark.forgotten.is_empty())
-                && let Err(error) = forget(&root, cluster, |_| mark.forgotten.clone())
-            {
-                tracing::warn!(target: "gateway", "members that are not expected back stay missed here: {error}");
-            }
-            match mark.map(|mark| mark.write_received(&dir)) {
-                Some(Ok(())) => {}
-                Some(Err(error)) => {
-                    tracing::warn!(target: "gateway", "an annotation of another host is lost: {error}");
-                }
-                None => tracing::warn!(target: "gateway", "another host has sent what is not an annotation"),
-            }
-        }
-    };
-    std::thread::Builder::new().name("obol-notes".to_owned()).spawn(write).map_err(Failure::failed)?;
-    Ok(())
-}
-
-/// Carries out what other hosts ask this one to do, such as to halt drills, and answers.
-fn answer(dir: &Path, received: Receiver<Question>) -> Result<(), Failure> {
-    let dir = dir.to_owned();
-    let carry_out = move || {
-        for question in received {
-            let answer = switch::answer(&dir, question.bytes());
-            question.answer(answer);
-        }
-    };
-    std::thread::Builder::new().name("obol-answers".to_owned()).spawn(carry_out).map_err(Failure::failed)?;
-    Ok(())
-}
-
-/// Writes what the pulses of other hosts show, on a thread of its own.
-fn keep(mut writer: PulseWriter, reports: Arc<PulseReports>) -> Result<(), Failure> {
-    let write = move || {
-        let mut failures = 0u32;
-        reports.each(|report| {
-            if let Err(error) = writer.write(report) {
-                failures = failures.saturating_add(1);
-                if failures.is_power_of_two() {
-                    tracing::warn!(
-                        target: "gateway", failures,
-                        "a report of pulses is not written: {error} (failures: {failures})"
-                    );
-                }
-            }
-        });
-    };
-    std::thread::Builder::new().name("obol-reports".to_owned()).spawn(write).map_err(Failure::failed)?;
-    Ok(())
+    gateway::run(root, cluster, &args.log.settings(), args.name, switch::answer)
 }

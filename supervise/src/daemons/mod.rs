@@ -1,7 +1,10 @@
-//! What the daemons of a cluster share: find the cluster, set up the process, say how it ended.
+//! The daemons of a cluster, and what they share: find the cluster, set up the process, say how it ended.
 
-use crate::logging;
-use crate::signals;
+pub mod coordinator;
+pub mod demo_app;
+pub mod gateway;
+
+use crate::{logging, signals};
 use obol_agent::Attached;
 use obol_fabric::host::sched::{self, Slice};
 use obol_fabric::host::{NameClaim, Presence, clock, program};
@@ -21,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// How long a demo app waits to be admitted before it gives up.
-pub const START_TIMEOUT: Nanos = Nanos::from_secs(20);
+pub(crate) const START_TIMEOUT: Nanos = Nanos::from_secs(20);
 
 /// Finds the cluster and sets up the process: it dies with its supervisor, and stops at SIGTERM and
 /// SIGINT.
@@ -29,7 +32,7 @@ pub const START_TIMEOUT: Nanos = Nanos::from_secs(20);
 /// region it has its seat. A name that belongs to a process of another kind, or that a live process
 /// has, is refused before anything is written under it; a gateway, which is of no member's `kind`, may
 /// have any that is free.
-pub fn enter(
+pub(crate) fn enter(
     root: &Path,
     cluster: Name,
     log: &Settings,
@@ -51,7 +54,7 @@ pub fn enter(
 }
 
 /// Refuses a name that the file of hosts gives to another host, whose process may live.
-pub fn of_this_host(site: &Site, process: Name) -> Result<(), Failure> {
+fn of_this_host(site: &Site, process: Name) -> Result<(), Failure> {
     let own = site.deployment.own_host();
     match site.deployment.home_of(process).filter(|home| *home != own) {
         Some(home) => Err(Failure::Refused(format!(
@@ -62,7 +65,7 @@ pub fn of_this_host(site: &Site, process: Name) -> Result<(), Failure> {
 }
 
 /// The service manager that started this process. A daemon works without one.
-pub fn service_manager() -> ServiceManager {
+pub(crate) fn service_manager() -> ServiceManager {
     ServiceManager::from_environment().unwrap_or_else(|error| {
         // Whether anybody reads this does not matter to it.
         let _ = output::remark(format_args!(
@@ -74,7 +77,7 @@ pub fn service_manager() -> ServiceManager {
 
 /// Schedules a process with a core as the profile asks for, where it is allowed; the process works
 /// without.
-pub fn schedule(site: &Site, reports: bool) {
+pub(crate) fn schedule(site: &Site, reports: bool) {
     let Scheduling::Fifo { priority } = site.deployment.profile.scheduling else {
         // An older kernel only schedules it like any other.
         let _ = sched::set_slice(None, Slice::Short);
@@ -94,7 +97,7 @@ pub fn schedule(site: &Site, reports: bool) {
 
 /// Says why the kernel module or the eBPF programs are there and yet do not report deaths. The
 /// others of this host are refused alike.
-pub fn report_kernel_refusal(endpoint: &Endpoint) {
+pub(crate) fn report_kernel_refusal(endpoint: &Endpoint) {
     if let Some(refusal) = endpoint.kernel_refusal() {
         logging::warn(format_args!(
             "deaths are detected by {}, not by the kernel: {refusal}",
@@ -104,12 +107,12 @@ pub fn report_kernel_refusal(endpoint: &Endpoint) {
 }
 
 /// A daemon's end. Several share one standard error, so each says who it is.
-pub fn ended<E: Display>(name: impl Display, result: Result<(), E>) -> Result<ExitCode, Failure> {
+pub(crate) fn ended<E: Display>(name: impl Display, result: Result<(), E>) -> Result<ExitCode, Failure> {
     result.map(|()| ExitCode::SUCCESS).map_err(|error| Failure::Failed(format!("{name}: {error}")))
 }
 
 /// Runs a process that others would miss if it failed, and notes it if it ends as it was asked to.
-pub fn expected<E: Display>(
+pub(crate) fn expected<E: Display>(
     site: &Site,
     name: Name,
     run: impl FnOnce() -> Result<(), E>,
@@ -131,7 +134,7 @@ pub fn expected<E: Display>(
 
 /// Schedules this thread, whose heartbeats represent a program, as the agent that watches it.
 /// Otherwise it would beat too late beside busy neighbours, and be taken for frozen.
-pub fn set_watched_thread_priority(site: &Site) {
+pub(crate) fn set_watched_thread_priority(site: &Site) {
     if let Some(priority) = site.deployment.profile.scheduling.priority() {
         // Without the right to it the program works all the same; `obol status` shows who has none.
         let _ = sched::run_fifo_alone(priority);
@@ -139,9 +142,23 @@ pub fn set_watched_thread_priority(site: &Site) {
 }
 
 /// Leaves the cluster, still beating.
-pub fn leave(app: &Attached, presence: &mut Presence, beat_every: Nanos) {
+pub(crate) fn leave(app: &Attached, presence: &mut Presence, beat_every: Nanos) {
     let end = clock::now() + LEAVE_TIMEOUT;
     while app.leave(beat_every) == Ok(false) && clock::now() < end {
         presence.beat();
     }
+}
+
+/// Runs an agent or a lease cache, until it is asked to end.
+pub fn member(
+    root: &Path,
+    cluster: Name,
+    log: &Settings,
+    kind: Kind,
+    name: Name,
+) -> Result<ExitCode, Failure> {
+    let (site, stop, _name) = enter(root, cluster, log, (Some(kind), name, None))?;
+    schedule(&site, false);
+    let mut manager = service_manager();
+    expected(&site, name, || obol_agent::run(&site, kind, name, obol_agent::seed(), &stop, &mut manager))
 }
