@@ -3,9 +3,6 @@
 mod cli;
 mod commands;
 mod logging;
-mod names;
-mod pulses;
-mod replacement;
 #[cfg(test)]
 #[path = "../../observe/tests/support/scrambled.rs"]
 mod scrambled;

@@ -1,11 +1,13 @@
 //! Who is who: the names of incarnations, also of members that are gone, and what a view changed in
 //! words.
 
-use crate::ObservedEvent;
+use crate::names_file::NamesFile;
+use crate::{ObservedEvent, Observer, event_text};
 use obol_fabric::{Incarnation, Name, Nanos, ViewId};
 use obol_membership::recorder::Kind as Event;
 use obol_membership::view::{Acceptor, coordinator_name};
 use obol_membership::{Change, Reason, View};
+use obol_node::Site;
 use std::collections::BTreeMap;
 
 fn decider(acceptor: &Acceptor) -> Name {
@@ -101,4 +103,45 @@ pub fn phrase(change: &Change, lease: Nanos, shown: impl Fn(Incarnation) -> Stri
         Change::Settled => "slot settled".to_owned(),
         Change::Recovered(from) => format!("recovered by an operator from view {from}"),
     }
+}
+
+/// The names of incarnations, and what the views that are kept have changed, in words.
+pub struct Known {
+    /// The names.
+    pub names: Names,
+    /// What each view changed.
+    pub causes: BTreeMap<ViewId, String>,
+}
+
+/// The names in everything that a cluster keeps: its first view, the views that coordinators still
+/// have, what the processes have noted of themselves, and the file of all members that it has had.
+pub fn known(site: &Site, recorders: &mut Observer, events: &[ObservedEvent]) -> Known {
+    let mut names = Names::default();
+    let mut file = NamesFile::new(site.cluster.dir());
+    // What cannot be read of it is shown by number.
+    let _ = file.refresh();
+    let mentioned = events.iter().flat_map(|seen| {
+        let record = &seen.event.record;
+        let (who, by) = event_text::members(record.kind, record.a, record.b);
+        [who, by].into_iter().flatten()
+    });
+    for who in mentioned {
+        if let Some(name) = file.get(who) {
+            names.know(who, name);
+        }
+    }
+    names.know_all(&site.genesis);
+    let kept = recorders.kept_views(site);
+    kept.iter().for_each(|view| names.know_all(view));
+    names.know_joined(events);
+    for process in recorders.snapshot().all_processes() {
+        if process.incarnation != Incarnation::NONE {
+            names.know(process.incarnation, process.name);
+        }
+    }
+    // Of a view that is not kept, who departed by it.
+    let departures = kept.last().map(|newest| Names::departures(newest)).unwrap_or_default();
+    let of_kept = kept.iter().map(|view| (view.id, names.causes(view)));
+    let causes = departures.into_iter().chain(of_kept).map(|(id, causes)| (id, causes.join("; "))).collect();
+    Known { names, causes }
 }

@@ -4,6 +4,7 @@
 //! [`running`] keeps a cluster that a command makes for itself.
 
 pub mod alone;
+pub mod clients;
 pub mod control;
 pub mod coordinators;
 pub mod daemons;

@@ -1,12 +1,12 @@
 //! `obol events`: the flight recorders of all processes, merged by their own stamps.
 
-use crate::names;
 use clap::Args;
 use obol_fabric::{Incarnation, Instant, Name, Nanos};
 use obol_logs::when::When;
 use obol_membership::Reason;
 use obol_node::Site;
 use obol_observe::calendar::{TwoClocks, iso, unix_now};
+use obol_observe::names;
 use obol_observe::{ObservedEvent, Observer, event_text};
 use obol_term::output::{self, Failure};
 use serde::Serialize;

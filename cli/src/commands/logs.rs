@@ -1,7 +1,6 @@
 //! `obol logs`: the log lines of all processes of this host, and the flight recorders of all hosts,
 //! merged by time.
 
-use crate::names::{self, Known};
 use clap::Args;
 use obol_fabric::{Name, Nanos, ViewId};
 use obol_logs::read::{self, Found, JournalReader, Query, STAMP, Seconds, Tail};
@@ -10,6 +9,7 @@ use obol_logs::{Folder, Line, Place, Severity};
 use obol_node::Site;
 use obol_node::network::print_id;
 use obol_observe::calendar::{self, TwoClocks, unix_now};
+use obol_observe::names::{self, Known};
 use obol_observe::{ObservedEvent, Observer};
 use obol_profiles::document::nearest;
 use obol_supervise::hosts::further_hosts;

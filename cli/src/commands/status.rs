@@ -1,7 +1,5 @@
 //! `obol status`: one look at a cluster, for people and for scripts.
 
-use crate::pulses;
-use crate::replacement::ReplacementJson;
 use crate::table;
 use clap::Args;
 use obol_chaos::drills::halt;
@@ -19,6 +17,8 @@ use obol_node::network::Fabric;
 use obol_observe::advice::{self, Advice};
 use obol_observe::calendar::{self, age, iso, unix_now};
 use obol_observe::figures::total;
+use obol_observe::pulse_json;
+use obol_observe::replacement::Replacement;
 use obol_observe::{
     CERTIFICATE_DAYS_FEW, Gateway, Health, Observer, Process, Snapshot, certificate_days, examine_keys,
     judge, least_duty,
@@ -185,7 +185,7 @@ pub(crate) struct StatusJson<'a> {
     /// What reports first that a process died: `module`, `ebpf`, or `futex+pidfd`.
     deadbeat: Option<&'static str>,
     /// How coordinators are replaced without an operator; where one looks at flight recorders, too.
-    replacement: Option<ReplacementJson>,
+    replacement: Option<Replacement>,
     /// The gateway of this host, in a cluster over IP.
     gateway: Option<GatewayJson>,
     /// By what the hosts know each other, in a cluster over RDMA.
@@ -212,7 +212,7 @@ struct GatewayJson {
     /// What it has let in and refused since it was started.
     counters: BTreeMap<&'static str, u64>,
     /// What the pulses of other hosts show, if the profile has any.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "pulses::with_units")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "pulse_json::with_units")]
     pulses: Option<PulseReport>,
 }
 
@@ -425,7 +425,7 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Status) -> Result<ExitCode,
     };
     let snapshot = observer.snapshot();
     let events = observer.events();
-    let replacement = ReplacementJson::of(&observer, &snapshot, &events);
+    let replacement = Replacement::of(&observer, &snapshot, &events);
     let advice = advice::of(&observer, &snapshot, &events);
     if args.json {
         let profile = observer.deployment().profile.name.to_string();
@@ -614,7 +614,7 @@ mod tests {
             for _ in 0..2 {
                 let snapshot = observer.snapshot();
                 let events = observer.events();
-                let replacement = ReplacementJson::of(&observer, &snapshot, &events);
+                let replacement = Replacement::of(&observer, &snapshot, &events);
                 let advice = advice::of(&observer, &snapshot, &events);
                 assert_eq!(advice.len(), snapshot.reasons.len());
                 let lines = table::lines(&snapshot, None);

@@ -1,6 +1,5 @@
 //! `obol watch`: the views of a cluster as a stream, for people and scripts.
 
-use crate::names::{self, Names};
 use clap::Args;
 use obol_agent::{Item, Observer};
 use obol_fabric::host::Cluster;
@@ -10,6 +9,7 @@ use obol_membership::view::coordinator_name;
 use obol_membership::{Change, View};
 use obol_node::{Site, saved_view};
 use obol_observe::calendar::{TwoClocks, iso, unix_now};
+use obol_observe::names::{self, Names};
 use obol_observe::{ObservedEvent, Observer as Recorders, timeline};
 use obol_term::output::{self, Failure};
 use serde::Serialize;

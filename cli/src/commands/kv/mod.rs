@@ -9,7 +9,6 @@ mod marks;
 mod server;
 mod session;
 
-use crate::names;
 use clap::{Args, Subcommand};
 use hdrhistogram::Histogram;
 use obol_fabric::{Drive, Name, Nanos};
@@ -18,6 +17,7 @@ use obol_membership::Kind;
 use obol_node::Site;
 use obol_node::endpoint::Endpoint;
 use obol_profiles::duration;
+use obol_supervise::clients::claim_name;
 use obol_term::output::{self, Failure};
 use session::{Session, Work};
 use std::path::Path;
@@ -190,7 +190,7 @@ fn one(site: &Site, options: &ClientOptions, operation: Operation) -> Result<Exi
         return Err(Failure::refused(obol_kv::BeginError::TooLong(value.len())));
     }
     let is_get = matches!(operation, Operation::Get(_));
-    let (name, _claim) = names::of_client(site, options.name, CLIENT_NAME)?;
+    let (name, _claim) = claim_name(site, options.name, CLIENT_NAME)?;
     let (mut endpoint, mut node) = join(site, name, client(site, POLL_INTERVAL)?)?;
     let until = std::time::Instant::now() + options.timeout;
     let mut once = Once { operation: Some(operation), ended: None, until };

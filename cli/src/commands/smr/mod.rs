@@ -12,7 +12,6 @@ mod server;
 mod status;
 pub(crate) mod store;
 
-use crate::names;
 use clap::{Args, Subcommand};
 use obol_fabric::{Drive, Name, Nanos};
 use obol_node::Site;
@@ -21,6 +20,7 @@ use obol_replica::{ClientMember, ReplicaError, Work, named};
 use obol_smr::{
     Batch, CLIENT_PREFIX, Client, Done, KEY_BYTES_MAX, KeyValue, Operation, REPLICA_PREFIX, VOTERS_MAX,
 };
+use obol_supervise::clients::claim_name;
 use obol_term::output::{self, Failure};
 use std::path::Path;
 use std::process::ExitCode;
@@ -292,7 +292,7 @@ impl Work for Once {
 }
 
 fn one(site: &Site, options: &ClientOptions, operation: Operation) -> Result<Done, Failure> {
-    let (name, _claim) = names::of_client(site, options.name, CLIENT_NAME)?;
+    let (name, _claim) = claim_name(site, options.name, CLIENT_NAME)?;
     let mut client = ClientMember::join(site, name, POLL_INTERVAL).map_err(failure)?;
     let until = std::time::Instant::now() + options.timeout;
     let mut once = Once { operation: Some(operation), ended: None, until };

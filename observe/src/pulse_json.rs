@@ -84,7 +84,7 @@ impl<'a> PulsesJson<'a> {
 }
 
 /// Writes a report so, for `serialize_with`.
-pub(crate) fn with_units<S: Serializer>(report: &Option<PulseReport>, to: S) -> Result<S::Ok, S::Error> {
+pub fn with_units<S: Serializer>(report: &Option<PulseReport>, to: S) -> Result<S::Ok, S::Error> {
     report.as_ref().map(PulsesJson::of).serialize(to)
 }
 

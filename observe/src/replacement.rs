@@ -1,28 +1,28 @@
 //! What `obol status` says of coordinators that are replaced without an operator: who is missing,
 //! who could take its seat, what was done, and when the next replacement may follow.
 
+use crate::figures::total;
+use crate::judge::Fault;
+use crate::{Deciders, ObservedEvent, Observer, Process, Snapshot};
 use obol_fabric::Nanos;
 use obol_membership::Kind;
 use obol_membership::metrics::Counter;
 use obol_membership::recorder::Kind as Event;
 use obol_membership::replace::{spares, vacant};
 use obol_membership::view::coordinator_name;
-use obol_observe::figures::total;
-use obol_observe::judge::Fault;
-use obol_observe::{Deciders, ObservedEvent, Observer, Process, Snapshot};
 use serde::Serialize;
 
-/// The last coordinator that was replaced, in JSON.
+/// The last coordinator that was replaced, as scripts read it.
 #[derive(Serialize)]
-struct LastJson {
+struct LastReplaced {
     coordinator: String,
     view: u64,
     ago_s: f64,
 }
 
-/// Replacing coordinators, in JSON.
+/// Replacing coordinators, as scripts read it.
 #[derive(Serialize)]
-pub(crate) struct ReplacementJson {
+pub struct Replacement {
     /// Whether the profile asks for it.
     on: bool,
     after_s: f64,
@@ -43,7 +43,7 @@ pub(crate) struct ReplacementJson {
     spares: Vec<String>,
     /// How many were replaced, as far as the coordinators that run have counted.
     replaced: u64,
-    last: Option<LastJson>,
+    last: Option<LastReplaced>,
     /// How long the pause still lasts; zero if it does not.
     pause_left_s: f64,
 }
@@ -52,9 +52,9 @@ fn seconds(span: Nanos) -> f64 {
     span.0 as f64 / 1e9
 }
 
-impl ReplacementJson {
-    /// `events` are those of [`Observer::events`].
-    pub(crate) fn of(observer: &Observer, snapshot: &Snapshot, events: &[ObservedEvent]) -> Self {
+impl Replacement {
+    /// The state now. `events` are those of [`Observer::events`].
+    pub fn of(observer: &Observer, snapshot: &Snapshot, events: &[ObservedEvent]) -> Self {
         let timing = observer.deployment().profile.timing;
         let view = snapshot.view.as_deref();
         let is = |seen: &&ObservedEvent, kinds: &[Event]| kinds.contains(&seen.event.record.kind);
@@ -80,7 +80,7 @@ impl ReplacementJson {
             lost: observer.judged().iter().any(|reason| matches!(reason.fault, Fault::Majority { .. })),
             spares: view.into_iter().flat_map(spares).map(|m| m.name.to_string()).collect(),
             replaced: total(snapshot.all_processes().map(|p| p.counter(Counter::Replacements))),
-            last: last(&[Event::Replaced]).map(|seen| LastJson {
+            last: last(&[Event::Replaced]).map(|seen| LastReplaced {
                 coordinator: format!("coord-{}", seen.event.record.a),
                 view: seen.event.record.b,
                 ago_s: seconds(snapshot.at.since(seen.event.at)),
@@ -90,7 +90,7 @@ impl ReplacementJson {
     }
 
     /// The same in a line, if there is anything to say.
-    pub(crate) fn line(&self) -> Option<String> {
+    pub fn line(&self) -> Option<String> {
         let mut parts = Vec::new();
         if !self.majority && !self.unseen.is_empty() {
             let unseen = self.unseen.join(", ");
@@ -119,7 +119,7 @@ impl ReplacementJson {
             parts.push("no spare runs".to_owned());
         }
         if let Some(last) = &self.last {
-            let LastJson { coordinator, ago_s, .. } = last;
+            let LastReplaced { coordinator, ago_s, .. } = last;
             parts.push(format!("{coordinator} replaced {ago_s:.0} s ago ({} in all)", self.replaced));
         }
         if self.on && self.pause_left_s > 0.0 {
@@ -137,7 +137,7 @@ mod tests {
     fn coordinators_that_may_be_frozen_are_not_said_to_be_gone() {
         let line = |unseen: &[&str], lost| {
             let unseen = unseen.iter().map(|name| (*name).to_owned()).collect();
-            let replacement = ReplacementJson {
+            let replacement = Replacement {
                 on: true,
                 after_s: 60.0,
                 pause_s: 60.0,
