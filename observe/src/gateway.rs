@@ -107,3 +107,18 @@ impl Gateway {
         certificate_days(self.valid_for?)
     }
 }
+
+/// What an operator has to know of the keys of this host, which has these `days` or this fault.
+pub fn certificate_warning(days: Option<u32>, fault: Option<&str>) -> Option<String> {
+    if let Some(fault) = fault {
+        return Some(format!(
+            "the keys of this host cannot be used: {fault}. Connections that exist go on, and no new one is made"
+        ));
+    }
+    let what = match days {
+        None => "is not valid: no new connection is made".to_owned(),
+        Some(days @ ..CERTIFICATE_DAYS_FEW) => format!("is valid for {days} more days"),
+        Some(_) => return None,
+    };
+    Some(format!("the certificate of this host {what}; `obol host keys` makes new ones"))
+}

@@ -44,7 +44,8 @@ pub mod usage;
 pub use absence::Absence;
 pub use deciders::{Deciders, spare};
 pub use gateway::{
-    CERTIFICATE_DAYS_FEW, Gateway, RunningGateway, certificate_days, examine_keys, least_duty,
+    CERTIFICATE_DAYS_FEW, Gateway, RunningGateway, certificate_days, certificate_warning, examine_keys,
+    least_duty,
 };
 pub use load::Load;
 pub use observer::{ObservedEvent, Observer};

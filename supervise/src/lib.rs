@@ -11,6 +11,7 @@ pub mod daemons;
 pub mod directory;
 pub mod down;
 pub mod ending;
+pub mod host;
 pub mod hosts;
 pub mod leaving;
 pub mod logging;

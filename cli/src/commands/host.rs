@@ -1,20 +1,14 @@
-//! `obol host`: a cluster of several hosts, as one of them. The processes themselves are started by
-//! the host's own supervisor, such as systemd.
+//! `obol host`: a cluster of several hosts, as one of them.
 
-use crate::commands::status::certificate_warning;
 use clap::Subcommand;
 use obol_fabric::Name;
-use obol_fabric::host::{Cluster, HostError, is_here};
-use obol_fabric::identity::{AUTHORITIES_FILE, CERTIFICATE_FILE, KEY_FILE, is_open_to_all};
-use obol_node::endpoint::EndpointError;
-use obol_node::hosts::Host;
-use obol_node::keys::{AUTHORITY_KEY_FILE, Authority, duties, needed};
+use obol_fabric::identity::AUTHORITIES_FILE;
+use obol_node::Hosts;
+use obol_node::keys::{AUTHORITY_KEY_FILE, Authority, duties};
 use obol_node::network::{Fabric, KEYS, print_id};
-use obol_node::voted::Voted;
-use obol_node::{Deployment, Hosts, HostsError, Site, SiteError};
-use obol_observe::{certificate_days, examine_keys, least_duty};
+use obol_supervise::host::{self, Check, Prepared};
 use obol_term::output::{self, Failure};
-use serde::Serialize;
+use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -121,12 +115,16 @@ pub(crate) fn run(root: &Path, _: Name, command: &HostCommand) -> Result<ExitCod
             let text = EXAMPLE.replace(EXAMPLE_ID, &print_id(obol_agent::seed()));
             output::bytes(text.replace(EXAMPLE_NETWORK, network).as_bytes())?;
         }
-        HostCommand::Check { file, json } => check(file, *json)?,
+        HostCommand::Check { file, json } => {
+            output::json_or(*json, &host::check(file)?, |found| show(file, found))?;
+        }
         HostCommand::Keys { file, out, days } => make_keys(file, out, *days)?,
-        HostCommand::Prepare { file, address, state } => prepare(root, file, *address, state)?,
+        HostCommand::Prepare { file, address, state } => {
+            report(&host::prepare(root, file, *address, state)?)?
+        }
         HostCommand::Clean { file } => {
             let hosts = Hosts::load(file).map_err(Failure::refused)?;
-            clean(root, hosts.cluster)?;
+            host::clean(root, hosts.cluster)?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -155,178 +153,32 @@ fn make_keys(file: &Path, out: &Path, days: u16) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The place in the file of this host.
-fn here(hosts: &Hosts, file: &Path, address: Option<IpAddr>) -> Result<usize, Failure> {
-    let addresses: Vec<IpAddr> = match address {
-        Some(address) => vec![address],
-        None => hosts.hosts.iter().map(|host| host.address).filter(|address| is_here(*address)).collect(),
-    };
-    hosts.find(&addresses).ok_or_else(|| {
-        let named = hosts.hosts.iter().map(|host| host.address).collect();
-        Failure::refused(HostsError::NotHere { path: file.to_owned(), named })
-    })
-}
-
-#[derive(Serialize)]
-struct HostJson {
-    address: IpAddr,
-    here: bool,
-    coordinator: Option<String>,
-    /// Coordinators that belong here if others have to be replaced.
-    spare: Vec<String>,
-    agents: Vec<String>,
-    caches: Vec<String>,
-}
-
-#[derive(Serialize)]
-struct CheckJson {
-    cluster: String,
-    id: String,
-    profile: String,
-    hosts: Vec<HostJson>,
-    /// Why this host cannot use its keys; none if it can, or is not in the file, or has none yet.
-    keys_fault: Option<String>,
-    /// For how many more days this host's certificate is valid; none if it is not, or there is none.
-    certificate_days: Option<u32>,
-    /// What is wrong with the keys of this host, or will be soon.
-    warnings: Vec<String>,
-}
-
-fn names(names: &[Name]) -> Vec<String> {
-    names.iter().map(Name::to_string).collect()
-}
-
-/// What is wrong with the keys that lie on this host. A host that has none yet, and one that is not in
-/// the file, has no fault.
-#[derive(Default)]
-struct KeysFound {
-    /// Why this host cannot use them.
-    fault: Option<String>,
-    /// For how many more days the certificate is valid; none if it is not, or there is none.
-    days: Option<u32>,
-    warnings: Vec<String>,
-}
-
-impl KeysFound {
-    fn of(hosts: &Hosts, file: &Path) -> Option<Self> {
-        let (place, host) = hosts.hosts.iter().enumerate().find(|(_, host)| is_here(host.address))?;
-        let network = hosts.deployment(place, file).ok()?.network?;
-        let keys = network.keys().filter(|keys| keys.join(CERTIFICATE_FILE).exists())?;
-        let duties = needed(host, least_duty(&network.fabric));
-        let (valid_for, fault) = examine_keys(keys, &network, &duties);
-        let days = valid_for.and_then(certificate_days);
-        let mut warnings: Vec<String> = certificate_warning(days, fault.as_deref()).into_iter().collect();
-        let key = keys.join(KEY_FILE);
-        if is_open_to_all(&key) {
-            warnings.push(format!("{0}: every user of this host may read it; `chmod o= {0}`", key.display()));
-        }
-        Some(Self { fault, days, warnings })
-    }
-}
-
-fn check(file: &Path, json: bool) -> Result<(), Failure> {
-    let hosts = Hosts::load(file).map_err(Failure::refused)?;
-    // Whether all fit the profile does not depend on the host, and neither do the coordinators'
-    // places.
-    let network = hosts.deployment(0, file).map_err(Failure::refused)?.network;
-    let spare = |host: &Host| -> Vec<String> {
-        let all = network.iter().flat_map(|network| network.coordinators_of(host.address));
-        all.filter(|n| Some(*n) != host.coordinator)
-            .map(|n| Deployment::coordinator(n).0.to_string())
-            .collect()
-    };
-    let row = |host: &Host| HostJson {
-        address: host.address,
-        here: is_here(host.address),
-        coordinator: host.coordinator.map(|n| Deployment::coordinator(n).0.to_string()),
-        spare: spare(host),
-        agents: names(&host.agents),
-        caches: names(&host.caches),
-    };
-    let rows: Vec<HostJson> = hosts.hosts.iter().map(row).collect();
-    let keys = KeysFound::of(&hosts, file).unwrap_or_default();
-    let (cluster, id, profile) = (hosts.cluster.to_string(), print_id(hosts.id), hosts.profile);
-    if json {
-        let KeysFound { fault: keys_fault, days: certificate_days, warnings } = keys;
-        output::json(&CheckJson {
-            cluster,
-            id,
-            profile,
-            hosts: rows,
-            keys_fault,
-            certificate_days,
-            warnings,
-        })?;
-        return Ok(());
-    }
+fn show(file: &Path, found: &Check) -> io::Result<()> {
+    let Check { cluster, id, profile, hosts, warnings, .. } = found;
     output::line(format_args!("{} is good: cluster {cluster}, id {id}, profile {profile}", file.display()))?;
-    let width = rows.iter().map(|row| row.address.to_string().len()).max().unwrap_or(0);
-    for row in rows {
-        let processes: Vec<String> =
-            row.coordinator.into_iter().chain(row.agents).chain(row.caches).collect();
+    let width = hosts.iter().map(|row| row.address.to_string().len()).max().unwrap_or(0);
+    for row in hosts {
+        let processes: Vec<&str> =
+            row.coordinator.iter().chain(&row.agents).chain(&row.caches).map(String::as_str).collect();
         let here = if row.here { "  (this host)" } else { "" };
         let spare =
             if row.spare.is_empty() { String::new() } else { format!("  spare: {}", row.spare.join(" ")) };
         output::line(format_args!("  {:<width$}  {}{spare}{here}", row.address, processes.join(" ")))?;
     }
-    for warning in keys.warnings {
+    for warning in warnings {
         output::remark(format_args!("obol: {warning}"))?;
     }
     Ok(())
 }
 
-fn prepare(root: &Path, file: &Path, address: Option<IpAddr>, state: &Path) -> Result<(), Failure> {
-    let hosts = Hosts::load(file).map_err(Failure::refused)?;
-    let place = here(&hosts, file, address)?;
-    let mut deployment = hosts.deployment(place, file).map_err(Failure::refused)?;
-    let cluster = hosts.cluster;
-    let dir = root.join(cluster.as_str());
-    let state = std::path::absolute(state).map_err(Failure::refused_at(state))?;
-    if let Some(network) = &mut deployment.network {
-        network.state = Some(state.clone());
+fn report(prepared: &Prepared) -> io::Result<()> {
+    let Prepared { dir, cluster, host, was_ready, lost } = prepared;
+    if *was_ready {
+        return output::line(format_args!("{} is ready already", dir.display()));
     }
-    if let Ok(site) = Site::open(root, cluster) {
-        if let (Some(network), Some(before)) = (&mut deployment.network, &site.deployment.network) {
-            network.memory_lost.clone_from(&before.memory_lost);
-        }
-        if site.deployment == deployment {
-            output::line(format_args!("{} is ready already", dir.display()))?;
-            return Ok(());
-        }
-        // What is there is of an older file: processes that run on it must end first.
-        clean(root, cluster)?;
-    }
-    let voted = |number| Voted::new(&state, cluster, hosts.id, number);
-    let mut lost = Vec::new();
-    if let Some(network) = &mut deployment.network {
-        lost.extend(network.coordinators_of(network.address).filter(|number| voted(*number).is_noted()));
-        network.memory_lost.clone_from(&lost);
-    }
-    match Site::create(root, cluster, deployment) {
-        Ok(_) => {}
-        Err(error @ SiteError::Fabric(HostError::Stale { .. } | HostError::AlreadyExists { .. })) => {
-            return Err(Failure::Refused(format!(
-                "{error}.\nIf that cluster is not needed, `obol down --cluster {cluster}` removes it"
-            )));
-        }
-        Err(error) => return Err(Failure::refused(error)),
-    }
-    output::line(format_args!("{} is ready for cluster {cluster}, host {}", dir.display(), place + 1))?;
-    for number in lost {
-        let notice = EndpointError::MemoryLost { number };
-        output::remark(format_args!("obol: {notice}\nIt was noted in {}", voted(number).path().display()))?;
+    output::line(format_args!("{} is ready for cluster {cluster}, host {host}", dir.display()))?;
+    for (notice, noted) in lost {
+        output::remark(format_args!("obol: {notice}\nIt was noted in {}", noted.display()))?;
     }
     Ok(())
-}
-
-fn clean(root: &Path, name: Name) -> Result<(), Failure> {
-    match Cluster::open(root, name) {
-        Ok(cluster) if cluster.alive() > 0 => Err(Failure::Refused(format!(
-            "{} processes of cluster {name} run on this host; stop them first",
-            cluster.alive()
-        ))),
-        Ok(_) => Cluster::remove(root, name).map_err(Failure::refused),
-        Err(HostError::NotFound { .. }) => Ok(()),
-        Err(error) => Err(Failure::refused(error)),
-    }
 }

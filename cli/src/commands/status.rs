@@ -20,8 +20,8 @@ use obol_observe::figures::total;
 use obol_observe::pulse_json;
 use obol_observe::replacement::Replacement;
 use obol_observe::{
-    CERTIFICATE_DAYS_FEW, Gateway, Health, Observer, Process, Snapshot, certificate_days, examine_keys,
-    judge, least_duty,
+    Gateway, Health, Observer, Process, Snapshot, certificate_days, certificate_warning, examine_keys, judge,
+    least_duty,
 };
 use obol_term::output::{self, Failure};
 use serde::Serialize;
@@ -339,20 +339,6 @@ fn certificate_state(days: Option<u32>, fault: Option<&str>) -> String {
         None => "not valid".to_owned(),
         Some(n) => format!("valid for {n} days"),
     }
-}
-
-pub(super) fn certificate_warning(days: Option<u32>, fault: Option<&str>) -> Option<String> {
-    if let Some(fault) = fault {
-        return Some(format!(
-            "the keys of this host cannot be used: {fault}. Connections that exist go on, and no new one is made"
-        ));
-    }
-    let what = match days {
-        None => "is not valid: no new connection is made".to_owned(),
-        Some(days @ ..CERTIFICATE_DAYS_FEW) => format!("is valid for {days} more days"),
-        Some(_) => return None,
-    };
-    Some(format!("the certificate of this host {what}; `obol host keys` makes new ones"))
 }
 
 fn process<'a>(p: &'a Process, distant: bool, snapshot: &'a Snapshot) -> ProcessJson<'a> {
