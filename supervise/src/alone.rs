@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// Locks this file in the cluster's directory until the lock is dropped; `busy` is the refusal while
 /// another process has it.
-pub fn lock(dir: &Path, name: &str, busy: &str) -> Result<FileLock, Failure> {
+pub(crate) fn lock(dir: &Path, name: &str, busy: &str) -> Result<FileLock, Failure> {
     let path = dir.join(name);
     let file = File::options().create(true).append(true).open(&path).map_err(Failure::failed_at(&path))?;
     let lock = FileLock::try_new(file).map_err(Failure::failed_at(&path))?;

@@ -32,7 +32,7 @@ const STRANGERS_TIMEOUT: Duration = Duration::from_secs(1);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A cluster's directory, identified by its inode.
-pub struct Directory {
+pub(crate) struct Directory {
     root: PathBuf,
     cluster: Name,
     file: File,
@@ -43,7 +43,7 @@ pub struct Directory {
 
 impl Directory {
     /// The directory that is there.
-    pub fn open(root: &Path, cluster: Name) -> io::Result<Self> {
+    pub(crate) fn open(root: &Path, cluster: Name) -> io::Result<Self> {
         let file = File::open(root.join(cluster.as_str()))?;
         let meta = file.metadata()?;
         let (inode, made) = (meta.ino(), is_made(&meta));
@@ -60,17 +60,17 @@ impl Directory {
     }
 
     /// Its path.
-    pub fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.root.join(self.cluster.as_str())
     }
 
     /// Whether it still is the one of its name.
-    pub fn is_there(&self) -> bool {
+    pub(crate) fn is_there(&self) -> bool {
         fs::symlink_metadata(self.path()).is_ok_and(|meta| meta.ino() == self.inode)
     }
 
     /// Whether its cluster still lies in it.
-    pub fn holds_cluster(&self) -> bool {
+    pub(crate) fn holds_cluster(&self) -> bool {
         self.is_there() && (self.made || self.path().join("table").exists())
     }
 
@@ -84,7 +84,7 @@ impl Directory {
     }
 
     /// Whether an `up` works in it.
-    pub fn is_held(&self) -> bool {
+    pub(crate) fn is_held(&self) -> bool {
         let free = matches!(self.lock(), Ok(true));
         if free {
             // Only the look was wanted; if this fails, the lock ends with this process.
@@ -94,7 +94,7 @@ impl Directory {
     }
 
     /// Removes it, unless it is gone or another one has its name.
-    pub fn remove(&self) -> Result<(), HostError> {
+    pub(crate) fn remove(&self) -> Result<(), HostError> {
         if !self.is_there() {
             return Ok(());
         }
@@ -107,7 +107,7 @@ impl Directory {
 }
 
 /// A cluster's directory that this process has made and holds; removed at the end whatever happens.
-pub struct Made {
+pub(crate) struct Made {
     directory: Directory,
     /// Descriptors that are given up before the directory is removed: listing it takes one, and a
     /// thread that waits in accept takes the first that becomes free.
@@ -116,7 +116,7 @@ pub struct Made {
 
 impl Made {
     /// Makes the memory of a cluster, in place of what a crashed one left behind.
-    pub fn new(root: &Path, cluster: Name, deployment: &Deployment) -> Result<Self, Failure> {
+    pub(crate) fn new(root: &Path, cluster: Name, deployment: &Deployment) -> Result<Self, Failure> {
         let path = root.join(cluster.as_str());
         let failed =
             |error: io::Error| Failure::Refused(format!("cannot create {}: {error}", path.display()));
@@ -186,12 +186,12 @@ impl Made {
 
 impl Made {
     /// The cluster's name.
-    pub fn cluster(&self) -> Name {
+    pub(crate) fn cluster(&self) -> Name {
         self.directory.cluster
     }
 
     /// Whether it still exists.
-    pub fn is_there(&self) -> bool {
+    pub(crate) fn is_there(&self) -> bool {
         self.directory.is_there()
     }
 }

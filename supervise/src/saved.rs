@@ -36,7 +36,7 @@ fn views(folder: &Path) -> io::Result<Vec<PathBuf>> {
 
 /// Makes the folder of a cluster that begins; none if the user has no home. What an earlier one has
 /// left there is put aside.
-pub fn begin(root: &Path, cluster: Name) -> Result<Option<PathBuf>, (PathBuf, io::Error)> {
+pub(crate) fn begin(root: &Path, cluster: Name) -> Result<Option<PathBuf>, (PathBuf, io::Error)> {
     let Some(folder) = folder(root, cluster) else { return Ok(None) };
     let make = || {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
@@ -54,7 +54,7 @@ pub fn begin(root: &Path, cluster: Name) -> Result<Option<PathBuf>, (PathBuf, io
 }
 
 /// Removes the saved views of a cluster that was ended. Those of an earlier one stay.
-pub fn end(root: &Path, cluster: Name) -> io::Result<()> {
+pub(crate) fn end(root: &Path, cluster: Name) -> io::Result<()> {
     let Some(folder) = folder(root, cluster) else { return Ok(()) };
     for view in views(&folder)? {
         remove_if_present(&view)?;

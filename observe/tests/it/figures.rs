@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 /// Crates that read such figures.
-const READERS: [&str; 7] = ["observe", "console", "export", "cli", "chaos", "doctor", "shadow"];
+const READERS: [&str; 8] = ["observe", "console", "export", "cli", "supervise", "chaos", "doctor", "shadow"];
 /// Sums that cannot overflow: of lengths in memory, of cells of a screen, and of fractions.
 const SAFE: [&str; 4] = [".sum::<usize>()", ".sum::<u16>()", ".sum::<f64>()", ".sum::<Duration>()"];
 /// What these add up is their own: what a test program of the same command has counted, or a simulation.
