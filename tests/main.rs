@@ -26,6 +26,7 @@ mod host_drills;
 mod hosts;
 mod joins;
 mod kv;
+mod layers;
 mod leases;
 mod leftovers;
 mod life;
