@@ -174,3 +174,32 @@ pub fn read_line<T: for<'a> Deserialize<'a>>(stream: &UnixStream) -> io::Result<
     BufReader::new(io::Read::take(stream, LINE_BYTES_MAX)).read_line(&mut line)?;
     Ok(serde_json::from_str(&line)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hosts::{self, HostNames};
+    use obol_fabric::Name;
+    use obol_node::{Deployment, Site};
+    use obol_profiles::Profile;
+    use std::fs::File;
+
+    #[test]
+    fn a_supervisor_is_found_from_each_host_that_is_this_machine() {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("made");
+        let root = folder.path().join("root");
+        let profile = Profile::builtin("lan").expect("built in");
+        let deployment = Deployment::new(2, 2, 0, profile).expect("in bounds");
+        let names = HostNames::new(Name::new("one").expect("a name"), Some(2)).expect("names");
+        let deployments = hosts::deployments(&deployment, &root, &names, 7).expect("two hosts");
+        let made = names.all().iter().zip(deployments);
+        let sites: Vec<Site> = made.map(|(name, of)| Site::create(&root, *name, of).expect("made")).collect();
+        let own: Vec<PathBuf> = sites.iter().map(|site| site.cluster.dir().to_owned()).collect();
+        let found = || -> Vec<PathBuf> { sites.iter().map(|site| supervised(&site.cluster)).collect() };
+        assert_eq!(found(), own, "none listens");
+        File::create(own[0].join(SOCKET)).expect("made");
+        assert_eq!(found(), [own[0].clone(), own[0].clone()]);
+        File::create(own[1].join(SOCKET)).expect("made");
+        assert_eq!(found(), own, "that of the host itself comes first");
+    }
+}

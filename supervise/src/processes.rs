@@ -350,3 +350,37 @@ pub fn is_running(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use obol_fabric::host;
+    use obol_observe::Health;
+
+    fn process(name: &str, pid: u32) -> Process {
+        let name = Name::new(name).expect("a name");
+        let process = host::Process { pid, started: 1 };
+        Process { alive: true, process, ..Process::missing(name, Kind::App) }
+    }
+
+    #[test]
+    fn a_name_stands_for_one_live_process() {
+        let mut snapshot = Snapshot {
+            at: obol_fabric::Instant(1),
+            view: None,
+            processes: vec![process("app-1", 1), process("app-2", 2), process("app-2", 3)],
+            remote: Vec::new(),
+            health: Health::Healthy,
+            reasons: Vec::new(),
+        };
+        let refused = |snapshot: &Snapshot, target| match find(snapshot, target, &[]) {
+            Err(Failure::Refused(why)) => why,
+            other => panic!("{:?}", other.map(|found| found.name)),
+        };
+        assert_eq!(find(&snapshot, "app-1", &[]).expect("it lives").process.pid, 1);
+        assert!(refused(&snapshot, "app-2").contains("pid 2 (app), pid 3 (app)"));
+        assert!(refused(&snapshot, "app-3").contains("app-1, app-2, app-2, and the role leader"));
+        snapshot.processes.iter_mut().for_each(|process| process.alive = false);
+        assert!(refused(&snapshot, "app-1").contains("none of the cluster lives"));
+    }
+}
