@@ -4,7 +4,7 @@
 //! cluster itself. [`control`] is the protocol by which other commands ask the `obol up` that supervises a
 //! cluster. [`processes`] finds, ends and starts one process, [`down`] ends a cluster whatever became of its
 //! supervisor, and [`running`] keeps a cluster that a command makes for itself. What operators do to a
-//! cluster that runs is in [`coordinators`], [`upgrade`] and [`host`].
+//! cluster that runs is in [`coordinators`], [`leases`], [`upgrade`] and [`host`].
 //!
 //! It writes remarks on standard error only: what these functions return is printed by the commands.
 
@@ -18,6 +18,7 @@ pub mod down;
 pub mod ending;
 pub mod host;
 pub mod hosts;
+pub mod leases;
 pub mod leaving;
 pub mod logging;
 pub mod processes;
