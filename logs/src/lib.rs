@@ -14,6 +14,7 @@ mod follow;
 mod journal;
 mod levels;
 mod line;
+pub mod merged;
 mod place;
 pub mod read;
 mod rotate;
