@@ -6,7 +6,6 @@ mod logging;
 #[cfg(test)]
 #[path = "../../observe/tests/support/scrambled.rs"]
 mod scrambled;
-mod table;
 mod values;
 
 use commands::root::{Cli, ClusterArgs};

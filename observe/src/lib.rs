@@ -37,9 +37,11 @@ pub mod replicas;
 mod snapshot;
 mod source;
 pub mod stats;
+pub mod table;
 pub mod tail;
 pub mod timeline;
 pub mod usage;
+pub mod view_times;
 
 pub use absence::Absence;
 pub use deciders::{Deciders, spare};

@@ -1,6 +1,5 @@
 //! `obol status`: one look at a cluster, for people and for scripts.
 
-use crate::table;
 use clap::Args;
 use obol_chaos::drills::halt;
 use obol_chaos::drills::undo_record::left_by_drills;
@@ -19,6 +18,7 @@ use obol_observe::calendar::{self, age, iso, unix_now};
 use obol_observe::figures::total;
 use obol_observe::pulse_json;
 use obol_observe::replacement::Replacement;
+use obol_observe::table;
 use obol_observe::{
     Gateway, Health, Observer, Process, Snapshot, certificate_days, certificate_warning, examine_keys, judge,
     least_duty,

@@ -3,17 +3,17 @@
 use clap::Args;
 use obol_agent::{Item, Observer};
 use obol_fabric::host::Cluster;
-use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
+use obol_fabric::{Incarnation, Name, Nanos, ViewId};
 use obol_logs::when::When;
 use obol_membership::view::coordinator_name;
 use obol_membership::{Change, View};
 use obol_node::{Site, saved_view};
-use obol_observe::calendar::{TwoClocks, iso, unix_now};
+use obol_observe::Observer as Recorders;
+use obol_observe::calendar::{iso, unix_now};
 use obol_observe::names::{self, Names};
-use obol_observe::{ObservedEvent, Observer as Recorders, timeline};
+use obol_observe::view_times::ViewTimes;
 use obol_term::output::{self, Failure};
 use serde::Serialize;
-use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -52,9 +52,6 @@ pub(crate) struct Watch {
 
 /// Interval of checks whether the cluster still exists, while nothing changes.
 const POLL_INTERVAL: Nanos = Nanos::from_millis(500);
-
-/// Views whose times are kept.
-const NOTED_MAX: usize = 4096;
 
 #[derive(Serialize)]
 struct MemberJson<'a> {
@@ -123,47 +120,7 @@ fn change(change: &Change, names: &Names) -> ChangeJson {
     }
 }
 
-/// When views were decided, by the flight recorders.
-struct Times {
-    recorders: Recorders,
-    /// The first that was noted of each.
-    noted: BTreeMap<ViewId, Instant>,
-    /// The newest view when this began.
-    newest: ViewId,
-}
-
-impl Times {
-    fn learn(&mut self, events: &[ObservedEvent]) {
-        timeline::note_views(&mut self.noted, events);
-        while self.noted.len() > NOTED_MAX {
-            self.noted.pop_first();
-        }
-    }
-
-    /// When a view that has been read now was decided, in nanoseconds since 1970.
-    fn of(&mut self, view: ViewId) -> Option<u64> {
-        if view > self.newest {
-            let events = self.recorders.events_here();
-            self.learn(&events);
-        }
-        let clocks = TwoClocks::read();
-        let noted = self.noted.get(&view).map(|at| clocks.unix(*at));
-        // One that came meanwhile was decided just now.
-        noted.or_else(|| (view > self.newest).then(unix_now))
-    }
-
-    /// The first view that was decided at this time or later; else the one after the newest. The newest is
-    /// taken if it is not known when it was decided.
-    fn first_since(&self, since: u64) -> ViewId {
-        let since = TwoClocks::read().instant(since);
-        let first = self.noted.iter().find(|(_, at)| **at >= since).map(|(view, _)| *view);
-        let newest = self.newest;
-        let next = if self.noted.contains_key(&newest) { newest.next() } else { newest };
-        first.map_or(next, |first| first.min(next))
-    }
-}
-
-fn show(item: &Item, names: &mut Names, times: &mut Times, json: bool) -> Result<(), Failure> {
+fn show(item: &Item, names: &mut Names, times: &mut ViewTimes, json: bool) -> Result<(), Failure> {
     let view: &View = match item {
         Item::Gap { first, last } if json => {
             return Ok(output::json(&Line::Gap { first: first.0, last: last.0 })?);
@@ -235,8 +192,7 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Watch) -> Result<ExitCod
     let mut recorders = Recorders::open(root, cluster).map_err(Failure::refused)?;
     let events = recorders.events();
     let mut names = names::known(&site, &mut recorders, &events).names;
-    let mut times = Times { recorders, noted: BTreeMap::new(), newest: newest.unwrap_or(ViewId(0)) };
-    times.learn(&events);
+    let mut times = ViewTimes::new(recorders, &events, newest.unwrap_or(ViewId(0)));
     if let (Some(since), Some(_)) = (options.since, newest) {
         observer = Observer::open(&site, Some(times.first_since(since.before(unix_now()))));
     }

@@ -1,11 +1,11 @@
 //! The live view in plain lines: who is there, how the leases do, and every view change with its
 //! cause and time line.
 
-use crate::table;
 use obol_fabric::host::clock;
 use obol_fabric::{Instant, Name, Nanos, ViewId};
 use obol_membership::{Change, View};
 use obol_observe::names::Names;
+use obol_observe::table;
 use obol_observe::timeline::{History, Timeline};
 use obol_observe::{Health, Observer, Renewals, Snapshot};
 use obol_term::output;

@@ -1,10 +1,10 @@
 //! A cluster as a table of text: one line per process.
 
+use crate::{LeaseStatus, Process, Snapshot};
 use obol_fabric::Nanos;
 use obol_fabric::notice::Detection;
 use obol_membership::Kind;
 use obol_membership::metrics::Counter;
-use obol_observe::{LeaseStatus, Process, Snapshot};
 use std::collections::HashSet;
 
 /// How many columns a row has.
@@ -104,7 +104,7 @@ fn has_later(dead: &Process, snapshot: &Snapshot) -> bool {
 }
 
 /// The table's lines. Renewals are rates per second since `previous`, or totals without one.
-pub(crate) fn lines(snapshot: &Snapshot, previous: Option<&Snapshot>) -> Vec<String> {
+pub fn lines(snapshot: &Snapshot, previous: Option<&Snapshot>) -> Vec<String> {
     let mut rows = vec![HEADS.map(|(head, _)| head.to_owned())];
     if previous.is_some() {
         for head in &mut rows[0][8..11] {
@@ -137,7 +137,7 @@ pub(crate) fn lines(snapshot: &Snapshot, previous: Option<&Snapshot>) -> Vec<Str
 }
 
 /// The one line that says how the cluster is.
-pub(crate) fn headline(cluster: obol_fabric::Name, snapshot: &Snapshot) -> String {
+pub fn headline(cluster: obol_fabric::Name, snapshot: &Snapshot) -> String {
     let view = snapshot.view.as_ref();
     let members = view.map_or(0, |view| view.members.len());
     format!(
@@ -152,8 +152,8 @@ pub(crate) fn headline(cluster: obol_fabric::Name, snapshot: &Snapshot) -> Strin
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Health;
     use obol_fabric::{Incarnation, Instant, Name};
-    use obol_observe::Health;
 
     fn life(seat: u16, alive: bool) -> Process {
         Process {
