@@ -130,10 +130,12 @@ impl Supervised {
         self,
         time: Option<Limit>,
         stop: &AtomicBool,
-        mut audience: A,
+        audience: A,
     ) -> Result<(Option<String>, A::Summary), Failure> {
-        // Dropped from the last to the first.
+        // Dropped from the last to the first, should anything fail: the terminal is free before the processes
+        // end, and they have ended before their memory is removed.
         let Self { directories, requests, mut spares, mut supervisor } = self;
+        let mut audience = audience;
         let mut start = Start::new();
         let mut failed = None;
         let mut asked_to_stop = None;
