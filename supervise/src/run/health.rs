@@ -2,7 +2,7 @@
 
 use super::membership::Life;
 use super::program::{Children, Environment, execute};
-use super::{Happening, Options};
+use super::{Event, Options};
 use obol_fabric::Nanos;
 use std::ffi::OsString;
 use std::io;
@@ -40,21 +40,21 @@ impl Health {
         self,
         life: Arc<Life>,
         children: Arc<Children>,
-        tx: Sender<Happening>,
+        tx: Sender<Event>,
     ) -> io::Result<JoinHandle<()>> {
         let look = move || {
             let (mut was_healthy, mut failures) = (false, 0);
             loop {
                 if self.is_healthy(&children) {
                     failures = 0;
-                    if !was_healthy && tx.send(Happening::Healthy).is_err() {
+                    if !was_healthy && tx.send(Event::Healthy).is_err() {
                         return;
                     }
                     was_healthy = true;
                 } else {
                     failures += 1;
-                    let happens = if was_healthy { Happening::Unhealthy } else { Happening::NotYetHealthy };
-                    if failures == self.failures_max && tx.send(happens).is_err() {
+                    let event = if was_healthy { Event::Unhealthy } else { Event::NotYetHealthy };
+                    if failures == self.failures_max && tx.send(event).is_err() {
                         return;
                     }
                 }
