@@ -4,8 +4,8 @@
 use super::hogs::Hogs;
 use super::{Figure, PROFILE, bare, idle};
 use obol_agent::{Attached, Embedded};
-use obol_chaos::drills::journal::{Outcome, Trial};
-use obol_chaos::drills::quick::Report;
+use obol_chaos::drills::engine::journal::{Outcome, Trial};
+use obol_chaos::drills::studies::quick::Report;
 use obol_chaos::drills::{self, Options, Verdict, Victims};
 use obol_chaos::floor::Floors;
 use obol_chaos::running::{Running, START_TIMEOUT, Shape};

@@ -6,7 +6,7 @@ mod mistakes;
 use super::{Figure, ip_failover, report};
 use clap::Args;
 use obol_chaos::drills::healthy;
-use obol_chaos::drills::tune_network::every;
+use obol_chaos::drills::studies::tune_network::every;
 use obol_chaos::running::Running;
 use obol_fabric::Nanos;
 use obol_fabric::host::sched::pin_to_core;

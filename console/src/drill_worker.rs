@@ -6,7 +6,7 @@ use crate::message::Message;
 use crate::state::act::Verb;
 use crate::state::chaos::{Choice, DrillUpdate, Journal, Preview};
 use obol_chaos::drillfile;
-use obol_chaos::drills::approval::Source;
+use obol_chaos::drills::audit::approval::Source;
 use obol_chaos::drills::{self, Fleet, Plan};
 use obol_fabric::Name;
 use obol_fabric::host::Process;

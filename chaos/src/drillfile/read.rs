@@ -6,7 +6,7 @@ use super::{
     Abort, AbortMetric, Drill, Expect, Guards, Keep, Metric, On, Probe, Repeat, ReportFiles, Rollback,
     SCHEMA, Select, Steady, Step, StepFault, Strategy, Target, TargetKind,
 };
-use crate::drills::channel::INJECTIONS_MAX;
+use crate::drills::agent::channel::INJECTIONS_MAX;
 use crate::faults::{COMMON_KEYS, Effect, KINDS, Scope};
 use obol_fabric::layout::PROPOSERS_MAX;
 use obol_fabric::{Name, Nanos};

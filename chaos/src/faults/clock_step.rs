@@ -2,9 +2,9 @@
 
 use super::{Armed, Arming, Effect, Fault, Key, Planning, Scope};
 use crate::drillfile::section::{SPAN_MIN, Section, span_schema};
-use crate::drills::channel::Injection;
-use crate::drills::clockstep::{ClockStep as Step, may_step};
-use crate::drills::undo_record::{Record, Undone};
+use crate::drills::agent::channel::Injection;
+use crate::drills::agent::clockstep::{ClockStep as Step, may_step};
+use crate::drills::agent::undo_record::{Record, Undone};
 use obol_fabric::Nanos;
 use obol_fabric::host::Cluster;
 use obol_profiles::document::Faults;

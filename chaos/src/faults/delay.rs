@@ -4,7 +4,7 @@ use super::host_network::Impact;
 use super::links::LinkFault;
 use super::{Effect, Key};
 use crate::drillfile::section::{SPAN_MIN, Section, span_schema};
-use crate::drills::channel::Links;
+use crate::drills::agent::channel::Links;
 use obol_fabric::Nanos;
 use obol_profiles::document::Faults;
 

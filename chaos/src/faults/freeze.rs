@@ -2,8 +2,8 @@
 
 use super::{Armed, Arming, Effect, Fault, Scope, Simulated};
 use crate::drillfile::section::Section;
-use crate::drills::channel::Injection;
-use crate::drills::undo_record::{Record, Undone};
+use crate::drills::agent::channel::Injection;
+use crate::drills::agent::undo_record::{Record, Undone};
 use obol_fabric::host::{Cluster, Held, Process};
 use obol_profiles::document::Faults;
 use std::io;

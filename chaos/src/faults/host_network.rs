@@ -5,8 +5,8 @@
 
 use super::Armed;
 use super::host_delay::{self, Device};
-use crate::drills::channel::Injection;
-use crate::drills::undo::{Record, Undone};
+use crate::drills::agent::channel::Injection;
+use crate::drills::agent::undo::{Record, Undone};
 use obol_fabric::Nanos;
 use obol_node::{Deployment, Network};
 use serde::{Deserialize, Serialize};

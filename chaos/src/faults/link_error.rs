@@ -2,7 +2,7 @@
 
 use super::Effect;
 use super::links::LinkFault;
-use crate::drills::channel::Links;
+use crate::drills::agent::channel::Links;
 
 /// The fault.
 #[derive(Clone, Copy, Debug, Default)]

@@ -3,7 +3,7 @@
 
 use super::{Armed, Arming, Effect, Fault, Key, Scope};
 use crate::drillfile::section::Section;
-use crate::drills::channel::Injection;
+use crate::drills::agent::channel::Injection;
 use obol_fabric::host::sched;
 use obol_profiles::document::Faults;
 use serde_json::json;

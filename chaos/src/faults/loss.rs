@@ -4,7 +4,7 @@ use super::host_network::{self, Impact};
 use super::links::LinkFault;
 use super::{Effect, Key};
 use crate::drillfile::section::Section;
-use crate::drills::channel::Links;
+use crate::drills::agent::channel::Links;
 use obol_profiles::document::Faults;
 use serde_json::json;
 

@@ -3,7 +3,7 @@
 use super::host_network::{self, Impact};
 use super::links::LinkFault;
 use super::{Effect, Simulated};
-use crate::drills::channel::Links;
+use crate::drills::agent::channel::Links;
 
 /// The fault.
 #[derive(Clone, Copy, Debug, Default)]

@@ -4,8 +4,10 @@
 use obol_chaos::drillfile::{
     self, AbortMetric, Drill, Keep, Metric, Select, TargetKind, parse, schema, shipped,
 };
-use obol_chaos::drills::channel::Stamp;
-use obol_chaos::drills::journal::{Outcome, SCHEMA, Trial, Victim, distribution, judge, lacks, verdict};
+use obol_chaos::drills::agent::channel::Stamp;
+use obol_chaos::drills::engine::journal::{
+    Outcome, SCHEMA, Trial, Victim, distribution, judge, lacks, verdict,
+};
 use obol_chaos::drills::{Host, Journal, Probed, Verdict, journal_schema};
 use obol_chaos::faults::KINDS;
 use obol_fabric::Nanos;

@@ -3,9 +3,9 @@
 use crate::logging::LogOptions;
 use crate::signals;
 use clap::Args;
-use obol_chaos::drills::fault_agent::{self, ReachedBy};
-use obol_chaos::drills::undo::Undone;
-use obol_chaos::drills::warden;
+use obol_chaos::drills::agent::fault_agent::{self, ReachedBy};
+use obol_chaos::drills::agent::undo::Undone;
+use obol_chaos::drills::agent::warden;
 use obol_fabric::Name;
 use obol_term::output::{self, Failure};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};

@@ -4,7 +4,7 @@ use crate::daemons::{ended, enter, service_manager};
 use crate::leaving::forget;
 use crate::logging::LogOptions;
 use clap::Args;
-use obol_chaos::drills::switch;
+use obol_chaos::drills::agent::switch;
 use obol_fabric::host::clock;
 use obol_fabric::ip::{Notes, Outlets, PulseReports, Question};
 use obol_fabric::{Instant, Name};

@@ -2,7 +2,7 @@
 //! hold: `::error file=drills/mine.toml,line=31,title=drill mine::failover.cue_to_active p90 ...`.
 
 use crate::drillfile::{Drill, Places};
-use crate::drills::journal::{Journal, Judged, Outcome, Verdict, counted};
+use crate::drills::engine::journal::{Journal, Judged, Outcome, Verdict, counted};
 use obol_observe::stats::shown as us;
 use obol_profiles::FileError;
 

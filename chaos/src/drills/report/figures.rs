@@ -1,7 +1,7 @@
 //! The charts of a postmortem; `None` without data.
 
 use crate::drillfile::Metric;
-use crate::drills::journal::{Journal, Trial, measured, samples};
+use crate::drills::engine::journal::{Journal, Trial, measured, samples};
 use obol_fabric::Nanos;
 use obol_observe::plot::{Axis, Bars, Chart, Series};
 use obol_observe::timeline::Phases;

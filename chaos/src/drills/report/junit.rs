@@ -8,7 +8,7 @@
 //!     <testcase classname="app.repetition" name="1 kill" time="0.000591"/>
 //! ```
 
-use crate::drills::journal::{Journal, Judged, Outcome, Trial, Verdict, counted};
+use crate::drills::engine::journal::{Journal, Judged, Outcome, Trial, Verdict, counted};
 use obol_fabric::Nanos;
 use obol_observe::calendar;
 use obol_observe::stats::shown as us;

@@ -3,8 +3,8 @@
 
 use super::figures;
 use crate::drillfile::{Drill, Metric};
-use crate::drills::follow::UNSEEN;
-use crate::drills::journal::{
+use crate::drills::engine::follow::UNSEEN;
+use crate::drills::engine::journal::{
     Journal, Judged, Outcome, Trial, Verdict, counted, distribution, measured, samples,
 };
 use obol_fabric::Nanos;

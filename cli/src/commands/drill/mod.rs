@@ -11,7 +11,7 @@ mod timeline;
 use crate::commands::kv;
 use crate::logging::LogOptions;
 use clap::{Args, ValueEnum};
-use obol_chaos::drills::quick::Report;
+use obol_chaos::drills::studies::quick::Report;
 use obol_chaos::drills::{Accountable, Victims};
 use obol_fabric::{Name, Nanos};
 use obol_node::Site;

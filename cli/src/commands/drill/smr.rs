@@ -9,7 +9,7 @@ use crate::commands::smr::store::{Store, VictimName};
 use crate::signals;
 use clap::{Args, ValueEnum};
 use obol_chaos::drills::Host;
-use obol_chaos::drills::engines::{
+use obol_chaos::drills::studies::engines::{
     Answers, End, Fault, HEADS, Measured, Measuring, Repetition, Report, TEXT_COLUMNS,
 };
 use obol_chaos::running::{Running, START_TIMEOUT, Shape};

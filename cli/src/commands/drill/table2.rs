@@ -4,7 +4,7 @@
 use super::files::{DrillRun, How, go, keep_in};
 use crate::signals;
 use obol_chaos::drillfile::{Drill, Metric};
-use obol_chaos::drills::table2::{self, Cell, Found, Table, Wanted};
+use obol_chaos::drills::studies::table2::{self, Cell, Found, Table, Wanted};
 use obol_chaos::drills::{Host, Verdict};
 use obol_chaos::floor::Floors;
 use obol_chaos::running::{Running, START_TIMEOUT, Shape};

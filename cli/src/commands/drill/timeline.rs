@@ -6,7 +6,7 @@ use crate::commands::smr::replicas::{PATIENCE, Replicas};
 use crate::commands::smr::{POLL_INTERVAL, failure, resize};
 use crate::signals;
 use obol_chaos::drillfile::{Change, StoreDrill, StoreStep};
-use obol_chaos::drills::timeline::{HEADS, StepReport, TEXT_COLUMN, Timeline};
+use obol_chaos::drills::studies::timeline::{HEADS, StepReport, TEXT_COLUMN, Timeline};
 use obol_chaos::drills::{Host, Verdict};
 use obol_chaos::running::{Running, START_TIMEOUT, Shape};
 use obol_fabric::host::clock;

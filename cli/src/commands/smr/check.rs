@@ -7,7 +7,7 @@ use super::store::{Store, VictimName};
 use crate::signals;
 use clap::Args;
 use hdrhistogram::Histogram;
-use obol_chaos::drills::engines::Fault;
+use obol_chaos::drills::studies::engines::Fault;
 use obol_fabric::Nanos;
 use obol_fabric::sim::Rng;
 use obol_node::Site;

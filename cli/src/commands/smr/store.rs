@@ -3,7 +3,7 @@
 use super::clients::Clients;
 use super::replicas::{self, PATIENCE, Replicas};
 use clap::ValueEnum;
-use obol_chaos::drills::engines::{Fault, Victim};
+use obol_chaos::drills::studies::engines::{Fault, Victim};
 use obol_fabric::host::{Cluster, Impairment};
 use obol_node::Site;
 use obol_observe::Observer;
