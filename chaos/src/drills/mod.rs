@@ -4,7 +4,7 @@
 //! fault agent injects, stamps and undoes. Neither depends on the other: what one leaves behind,
 //! its warden undoes at once, and otherwise the next one, from the undo record.
 //!
-//! Each room uses those above it in this list, and none below: `audit`, `victims`, `agent`, `engine`,
+//! Each room uses those above it in this list, and none below: `victims`, `audit`, `agent`, `engine`,
 //! `report`, `studies`.
 
 pub mod agent;
@@ -15,15 +15,15 @@ pub mod studies;
 pub mod victims;
 
 pub use agent::halt::Halt;
-pub use agent::restart::supervised_directory;
+pub use engine::error::RunError;
 pub use engine::follow::healthy;
-pub use engine::journal::{Host, Journal, Verdict};
+pub use engine::journal::{Host, Journal, Probed, Verdict};
 pub use engine::plan::{Plan, plan};
-pub use engine::probe::{Probed, probe};
+pub use engine::probe::probe;
 pub use engine::progress::{Progress, Stage};
-pub use engine::runner::{RunError, recover, run};
+pub use engine::runner::{recover, run};
 pub use engine::{Accountable, Fleet, Options, journal_schema, simulate};
 pub use studies::quick::Victims;
 pub use studies::replay::{ReplayPlan, Replayed, plan_script, replay_script};
 pub use victims::guard::Answer;
-pub use victims::select::{Chosen, SelectError, Supervisor, choose};
+pub use victims::select::{Chosen, SelectError, Supervisor, choose, supervised_directory};

@@ -2,10 +2,9 @@
 
 use crate::control::LINE_BYTES_MAX;
 use crate::drillfile::guards::Keep;
+use crate::faults::order::Injection;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 use std::io::{self, BufRead as _, BufReader, Read};
-use std::path::PathBuf;
 
 /// The socket of the fault agent with this process id, in the cluster's directory.
 pub fn socket_name(pid: u32) -> String {
@@ -94,82 +93,6 @@ pub struct OtherVictim {
     pub region: u32,
     /// Its seat in that region.
     pub seat: u16,
-}
-
-/// Injections on one cue, at most.
-pub const INJECTIONS_MAX: usize = 64;
-
-/// One injection on a cue: an order of a kind of fault, see [`crate::faults`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Injection {
-    /// The order's name.
-    pub fault: String,
-    /// Its victim; `None` for a fault of the host.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub whom: Option<TargetProcess>,
-    /// How many nanoseconds it lasts; `None` if it is not undone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lasts: Option<u64>,
-    /// Further parameters of its kind.
-    #[serde(flatten)]
-    pub parameters: Map<String, Value>,
-}
-
-impl Injection {
-    /// An order without target and parameters.
-    pub fn new(fault: &str) -> Self {
-        Self { fault: fault.to_owned(), whom: None, lasts: None, parameters: Map::new() }
-    }
-
-    /// Adds a parameter.
-    #[must_use]
-    pub fn with(mut self, key: &str, value: &impl Serialize) -> Self {
-        // Numbers and plain structures are always valid JSON.
-        self.parameters.insert(key.to_owned(), serde_json::to_value(value).unwrap_or_default());
-        self
-    }
-
-    /// The name of its victim in stamps.
-    pub fn victim(&self) -> String {
-        self.whom.as_ref().map_or_else(|| "host".to_owned(), |whom| whom.name.clone())
-    }
-
-    /// A parameter.
-    pub fn get<T: for<'a> Deserialize<'a>>(&self, key: &str) -> Result<T, String> {
-        let value = self.parameters.get(key).cloned().unwrap_or_default();
-        serde_json::from_value(value).map_err(|error| format!("{}: {key}: {error}", self.fault))
-    }
-}
-
-/// Impairments of a process's links, see [`obol_fabric::host::Impairment`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Links {
-    /// Processes on another island are unreachable; 0 is the mainland.
-    pub island: u8,
-    /// Percentage of datagrams that are lost.
-    pub loss_percent: u8,
-    /// All multicast is lost.
-    pub multicast_lost: bool,
-    /// One-sided operations fail.
-    pub operations_fail: bool,
-    /// Nanoseconds by which operations and datagrams are delayed.
-    pub delay: u64,
-}
-
-/// A process, identified unambiguously.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TargetProcess {
-    /// Its name in the cluster.
-    pub name: String,
-    /// Its process id.
-    pub pid: u32,
-    /// When it started, in clock ticks since boot.
-    pub started: u64,
-    /// The program that it runs, if the runner can see that.
-    #[serde(default)]
-    pub program: Option<PathBuf>,
 }
 
 /// A reply of a fault agent.

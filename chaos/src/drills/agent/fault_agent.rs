@@ -9,14 +9,14 @@
 
 mod arming;
 
-use super::channel::{Injection, Lines, Order, Reply, Stamp, socket_name};
+use super::channel::{Lines, Order, Reply, Stamp, socket_name};
 use super::core_warmer::CoreWarmer;
 use super::cue::{REGION_KIND, Token};
 use super::halt;
-use super::undo::{Record, Undone};
 use super::warden::Warden;
 use crate::control::write_line;
-use crate::faults::Armed;
+use crate::faults::order::Injection;
+use crate::faults::{Armed, Record, Undone};
 use obol_fabric::host::peer::{peer, user};
 use obol_fabric::host::{Process, clock, sched};
 use obol_fabric::{Drive, Event, Fabric, Group, Instant, Machine, Name, Nanos};

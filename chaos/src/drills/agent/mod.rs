@@ -2,14 +2,15 @@
 //! what undoes in its place. Knows nothing of runs and journals.
 
 pub mod channel;
-pub mod clockstep;
 mod core_warmer;
 pub mod cue;
 pub mod fault_agent;
 pub mod halt;
+pub mod invocation;
 pub mod load;
+pub mod lock;
 pub mod remote;
-pub(crate) mod restart;
+mod restart;
 pub mod ssh;
 pub mod switch;
 pub mod undo;

@@ -2,16 +2,16 @@
 
 use super::channel::{Lines, Order, Reply, socket_name};
 use super::halt;
+use super::invocation::Invocation;
 use super::ssh::Ssh;
 use crate::control::write_line;
-use obol_fabric::{Name, Nanos};
+use obol_fabric::Nanos;
 use parking_lot::Mutex;
 use std::cell::RefCell;
-use std::ffi::OsString;
 use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -77,29 +77,6 @@ pub struct Remote {
 
 /// The channel for orders. When it is closed, the fault agent undoes its faults.
 type Writing = Arc<Mutex<Option<Box<dyn Write + Send>>>>;
-
-/// Where a fault agent runs.
-#[derive(Clone, Copy, Debug)]
-pub struct Invocation<'a> {
-    /// The program there.
-    pub program: &'a Path,
-    /// The clusters' directory there.
-    pub root: &'a Path,
-    /// The cluster.
-    pub cluster: Name,
-}
-
-impl Invocation<'_> {
-    /// The cluster's directory on this host, if that host has its clusters at the same place.
-    fn dir(&self) -> PathBuf {
-        self.root.join(self.cluster.as_str())
-    }
-
-    pub(crate) fn arguments(&self) -> Vec<OsString> {
-        let words = ["fault-agent", "--cluster", self.cluster.as_str(), "--root"].map(OsString::from);
-        words.into_iter().chain([self.root.as_os_str().to_owned()]).collect()
-    }
-}
 
 impl Remote {
     /// Starts a fault agent on this host and connects to it. `dir` is the cluster's directory.

@@ -1,23 +1,11 @@
 //! Restarts what a drill has ended, by whatever supervises its host.
 
 use crate::control::{self, Request};
+use crate::drills::victims::select::supervised_directory;
 use obol_fabric::Name;
 use obol_fabric::host::Cluster;
-use obol_node::{Deployment, hosts_here};
-use std::path::PathBuf;
+use obol_node::Deployment;
 use std::process::{Command, Stdio};
-
-/// The directory of the cluster in which an `obol up` listens: that of this host, or of another one
-/// that is this machine.
-pub fn supervised_directory(cluster: &Cluster) -> Option<PathBuf> {
-    let listens = |dir: &PathBuf| dir.join(control::SOCKET).exists();
-    let own = cluster.dir().to_owned();
-    if listens(&own) {
-        return Some(own);
-    }
-    let root = own.parent()?;
-    hosts_here(root, cluster.name()).values().map(|name| root.join(name.as_str())).find(listens)
-}
 
 /// How a process comes back.
 #[derive(Clone, Debug, PartialEq, Eq)]

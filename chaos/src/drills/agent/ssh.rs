@@ -2,7 +2,7 @@
 //! configuration, agent, jump hosts and known hosts. No check is weakened, and it never prompts for
 //! a password.
 
-use super::remote::Invocation;
+use super::invocation::Invocation;
 use std::ffi::{OsStr, OsString};
 use std::net::IpAddr;
 use std::path::PathBuf;

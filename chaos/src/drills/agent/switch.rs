@@ -237,8 +237,8 @@ impl Gateway {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::drills::agent::undo_record::Record;
     use crate::drills::audit::log::Who;
+    use crate::faults::Record;
 
     fn asked(dir: &Path, order: &Order) -> Answer {
         let answer = answer(dir, &serde_json::to_vec(order).expect("JSON"));

@@ -1,10 +1,8 @@
 //! Undoes what a fault agent left behind, by its undo record.
 
-pub use super::undo_record::{Record, Undone};
-
 use super::restart::{Started, start};
 use super::undo_record::records;
-use crate::faults;
+use crate::faults::{self, Record, Undone};
 use obol_fabric::host::{Held, Process};
 use obol_observe::Observer;
 use std::path::Path;
@@ -15,6 +13,11 @@ use std::{io, thread};
 const DYING_TIMEOUT: Duration = Duration::from_secs(5);
 /// Poll interval while waiting for its end.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
+
+/// What an earlier drill left behind, and could not be undone.
+#[derive(Debug, thiserror::Error)]
+#[error("an earlier drill left something behind that cannot be undone: {}", .0.join("; "))]
+pub struct LeftBehind(pub Vec<String>);
 
 impl Record {
     /// Undoes everything that it names, and restarts what is down.

@@ -7,7 +7,8 @@
 //! writes to again. When the kernel closes the pipe, the warden looks for the undo record, and undoes
 //! what it names. After an orderly end there is no record.
 
-use super::undo::{self, Undone};
+use super::undo;
+use crate::faults::Undone;
 use obol_fabric::Name;
 use obol_fabric::host::Process;
 use obol_node::SiteError;

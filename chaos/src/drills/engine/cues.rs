@@ -1,6 +1,6 @@
 //! Sends the cue to all hosts: one datagram to the group of drills, which gateways pass on.
 
-use super::runner::RunError;
+use super::error::RunError;
 use crate::drills::agent::cue::{REGION_KIND, Token};
 use obol_fabric::host::clock;
 use obol_fabric::{Drive, Event, Fabric, Group, Instant, Machine, Name, Nanos};

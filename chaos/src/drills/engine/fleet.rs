@@ -1,9 +1,8 @@
 //! All hosts of a running cluster as one: snapshots and events of each are read from this host, by
 //! the gateways or devices of the others.
 
-use super::plan::program;
-use super::subject::Subject;
-use crate::drills::victims::select::Supervisor;
+use super::subject::{Subject, program};
+use crate::drills::victims::select::{Supervisor, merged};
 use obol_fabric::host::clock;
 use obol_fabric::{Instant, Name, Nanos};
 use obol_node::{Deployment, SiteError, hosts_here};
@@ -81,15 +80,6 @@ impl Fleet {
     pub(super) fn time_of(&self, host: u8, at: Instant) -> Option<(Instant, Nanos)> {
         self.observer.time_of(host, at)
     }
-}
-
-/// A snapshot whose processes are those of all hosts that a cue reaches: over RDMA, of this one.
-pub(crate) fn merged(mut snapshot: Snapshot, deployment: &Deployment) -> Snapshot {
-    if deployment.has_gateways() {
-        snapshot.processes.append(&mut snapshot.remote);
-        snapshot.processes.sort_by_key(|process| (process.kind, process.name));
-    }
-    snapshot
 }
 
 impl Subject for Fleet {

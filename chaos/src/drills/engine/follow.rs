@@ -1,9 +1,9 @@
 //! Follows the cluster after the faults by flight recorders and views until every survivor is
 //! active without the dead. It does not affect the failover.
 
+use super::error::RunError;
 use super::journal::{Outcome, Trial};
 use super::overlap::{Killed, overlap_seen};
-use super::runner::RunError;
 use super::subject::{Subject, System};
 use crate::drillfile::{Step, StepFault};
 use crate::drills::agent::channel::{LATE, Stamp};

@@ -1,7 +1,6 @@
 //! The results of a run: every repetition, the figures, and the verdict.
 
-use super::probe::Probed;
-use crate::drillfile::{Drill, Metric};
+use crate::drillfile::{Drill, Metric, Probe};
 use crate::drills::agent::channel::Stamp;
 use obol_fabric::Nanos;
 use obol_observe::calendar;
@@ -202,6 +201,17 @@ pub struct Judged {
     pub samples: u64,
     /// Whether it holds; null with too few samples.
     pub holds: Option<bool>,
+}
+
+/// The result of a probe.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Probed {
+    /// The probe.
+    pub probe: Probe,
+    /// Whether the result is as required.
+    pub holds: bool,
+    /// The observation.
+    pub saw: String,
 }
 
 /// The results of a run.

@@ -2,22 +2,23 @@
 //! multicast cue.
 
 use super::cues::Cues;
+use super::error::RunError;
 use super::fleet::Fleet;
 use super::journal::Host;
 use super::options::Options;
 use super::parts::{Part, elsewhere, parts};
-use super::runner::RunError;
 use super::subject::{Subject as _, System};
 use crate::control::{self, Request};
 use crate::drillfile::{Drill, Step};
 use crate::drills::agent::channel::{Arm, LATE, Order, Reply, Stamp};
 use crate::drills::agent::cue::Token;
-use crate::drills::agent::remote::{Invocation, Remote, RemoteError};
-use crate::drills::agent::restart::supervised_directory;
+use crate::drills::agent::invocation::Invocation;
+use crate::drills::agent::remote::{Remote, RemoteError};
 use crate::drills::agent::ssh::Login;
-use crate::drills::agent::undo_record::{Record, records};
+use crate::drills::agent::undo_record::records;
 use crate::drills::agent::{switch, undo};
-use crate::drills::victims::select::{Chosen, Supervisor};
+use crate::drills::victims::select::{Chosen, Supervisor, supervised_directory};
+use crate::faults::Record;
 use obol_fabric::{Instant, Nanos};
 use obol_node::Site;
 use obol_observe::{Observer, Process};

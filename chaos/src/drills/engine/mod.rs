@@ -2,8 +2,9 @@
 
 mod audited;
 mod cues;
+pub mod error;
 mod external;
-pub(crate) mod fleet;
+mod fleet;
 pub(crate) mod follow;
 pub mod journal;
 mod live;

@@ -1,12 +1,13 @@
 //! The part of each host in a step: what its fault agent injects, and what it has to know of the
 //! others.
 
-use super::runner::RunError;
+use super::error::RunError;
 use super::subject::Subject;
 use crate::drillfile::Step;
-use crate::drills::agent::channel::{Injection, OtherVictim, TargetProcess};
+use crate::drills::agent::channel::OtherVictim;
 use crate::drills::victims::select::Chosen;
 use crate::faults::Scope;
+use crate::faults::order::{Injection, TargetProcess};
 use obol_observe::Process;
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -8,7 +8,7 @@ use crate::drills::audit::approval::{self, Source};
 use crate::drills::victims::guard::{self, Answer};
 use crate::drills::victims::select::{Chosen, Supervisor, choose};
 use obol_fabric::Name;
-use obol_observe::{Process, Snapshot};
+use obol_observe::Snapshot;
 use obol_profiles::duration;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -99,11 +99,6 @@ impl Plan {
     }
 }
 
-/// The program that a process runs.
-pub fn program(process: &Process) -> Option<PathBuf> {
-    std::fs::read_link(format!("/proc/{}/exe", process.process.pid)).ok()
-}
-
 /// Plans repetition `number`.
 pub fn plan<S: Subject>(
     drill: &Drill,
@@ -185,7 +180,7 @@ mod tests {
     use obol_membership::view::coordinator_name;
     use obol_membership::{Kind, View};
     use obol_node::Deployment;
-    use obol_observe::{Health, ObservedEvent};
+    use obol_observe::{Health, ObservedEvent, Process};
     use obol_profiles::Profile;
     use std::sync::Arc;
 

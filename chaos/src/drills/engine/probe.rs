@@ -1,23 +1,11 @@
 //! Probes of the steady state.
 
 use super::external;
+use super::journal::Probed;
 use super::subject::Subject;
 use crate::drillfile::{Probe, Steady};
 use obol_fabric::Incarnation;
 use obol_observe::{Deciders, Snapshot};
-use schemars::JsonSchema;
-use serde::Serialize;
-
-/// The result of a probe.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Probed {
-    /// The probe.
-    pub probe: Probe,
-    /// Whether the result is as required.
-    pub holds: bool,
-    /// The observation.
-    pub saw: String,
-}
 
 /// Runs a probe.
 pub fn probe<S: Subject>(subject: &S, snapshot: &Snapshot, steady: &Steady) -> Probed {

@@ -5,140 +5,40 @@
 //! left behind.
 
 use super::audited::Audited;
+use super::error::RunError;
 use super::fleet::Fleet;
 use super::follow::{
     Bystanders, HEALTH_TIMEOUT, POLL_INTERVAL, check_overlap, check_tolerated, follow, healthy,
     healthy_within,
 };
-use super::journal::{self, Journal, Outcome, Trial, Verdict, Victim, counted, distribution};
+use super::journal::{self, Journal, Outcome, Probed, Trial, Verdict, Victim, counted, distribution};
 use super::live::Live;
 use super::options::Options;
 use super::plan::{Plan, plan};
-use super::probe::{Probed, probe};
+use super::probe::probe;
 use super::progress::{Progress, Stage};
 use super::skew::{Skew, tolerated};
 use super::stop::{self, Stop};
 use super::subject::{Subject, System};
-use crate::control::ControlError;
 use crate::drillfile::{Abort, AbortMetric, Drill, Metric, Rollback, Steady, Step, Strategy};
 use crate::drills::agent::channel::{Reply, Stamp};
 use crate::drills::agent::halt;
+use crate::drills::agent::lock::lock;
 use crate::drills::agent::remote::RemoteError;
-use crate::drills::agent::undo::{self, Undone};
-use crate::drills::audit::approval::ApprovalError;
-use crate::drills::audit::log::AuditError;
+use crate::drills::agent::undo::{self, LeftBehind};
 use crate::drills::victims::guard::Answer;
-use crate::drills::victims::select::{Chosen, SelectError, Supervisor, choose};
-use obol_fabric::host::HostError;
+use crate::drills::victims::select::{Chosen, Supervisor, choose};
+use crate::faults::Undone;
 use obol_fabric::{Instant, Name, Nanos};
 use obol_membership::Timing;
 use obol_membership::holds::JoinHolds;
-use obol_node::endpoint::EndpointError;
-use obol_node::{FileLock, SiteError};
+use obol_node::FileLock;
 use obol_observe::{Health, Observer, Process, Snapshot};
-use std::fs::File;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The lock file of drills.
-const LOCK: &str = "drill.lock";
 /// How long the steady state may take to hold once the cluster is healthy.
 const CONVERGENCE_TIMEOUT: Nanos = Nanos::from_secs(2);
-
-/// Why a run could not begin or continue.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// The cluster cannot be observed.
-    #[error(transparent)]
-    Observe(#[from] SiteError),
-    /// The cluster is not healthy, so further faults would show nothing.
-    #[error("the cluster is not healthy, which a drill requires: {}; see `obol status`", .0.join("; "))]
-    NotHealthy(Vec<String>),
-    /// A target ended before it could be held.
-    #[error("{0} ended before it could be held; see `obol status`")]
-    Ended(Name),
-    /// The supervisor did not start a replacement.
-    #[error(transparent)]
-    Control(#[from] ControlError),
-    /// The runner has no access to the fabric.
-    #[error(transparent)]
-    Fabric(#[from] HostError),
-    /// Another drill runs.
-    #[error("another drill runs on this cluster: it holds {0}")]
-    Locked(PathBuf),
-    /// A file of the cluster's directory cannot be used.
-    #[error("{0}: {1}")]
-    Io(PathBuf, io::Error),
-    /// What an earlier drill left behind cannot be undone.
-    #[error("an earlier drill left something behind that cannot be undone: {}", .0.join("; "))]
-    Recover(Vec<String>),
-    /// Drills are halted.
-    #[error("{0}")]
-    Halted(String),
-    /// Another user has to approve it.
-    #[error(transparent)]
-    Approval(#[from] ApprovalError),
-    /// What is not logged must not happen.
-    #[error(transparent)]
-    Audit(#[from] AuditError),
-    /// A guard refuses.
-    #[error("refused. {}", refusals(.0))]
-    Guard(Vec<Answer>),
-    /// A target selects no process.
-    #[error(transparent)]
-    Select(#[from] SelectError),
-    /// The steady state does not hold.
-    #[error("the steady state does not hold before the drill: {}", seen(.0))]
-    Steady(Vec<Probed>),
-    /// The fault agent does not carry out an order.
-    #[error(transparent)]
-    FaultAgent(#[from] RemoteError),
-    /// The runner has no endpoint in its cluster.
-    #[error(transparent)]
-    Endpoint(#[from] EndpointError),
-    /// A gateway does not answer, so the cue would not arrive.
-    #[error("the cue cannot be sent to host {0}: its gateway does not answer; see `obol status`")]
-    NoWay(u8),
-    /// A single fault agent cannot do.
-    #[error(
-        "--ssh names one host, and this cluster has {0}; each host's fault agent is started at its address (users and \
-         aliases belong into your ssh configuration, or --ssh-config)"
-    )]
-    SeveralHosts(usize),
-    /// No host is reached by ssh.
-    #[error(
-        "--ssh-config and --ssh-program are for hosts that are reached by ssh, and this is the only machine"
-    )]
-    NoSsh,
-    /// A process could not be restarted.
-    #[error("{0}")]
-    Restart(String),
-    /// The simulator has no such faults.
-    #[error("the simulator has no {}; run this drill on processes, without --sim", .0.join(", no "))]
-    NotSimulated(Vec<&'static str>),
-    /// There is no simulated cluster.
-    #[error("no simulated cluster: {0}")]
-    Simulator(String),
-}
-
-fn refusals(answers: &[Answer]) -> String {
-    let says: Vec<String> = answers.iter().map(|a| format!("guard {}: {}", a.guard, a.says)).collect();
-    says.join("; ")
-}
-
-fn seen(probed: &[Probed]) -> String {
-    let saw: Vec<&str> = probed.iter().map(|p| p.saw.as_str()).collect();
-    saw.join("; ")
-}
-
-/// Takes the lock of a cluster's drills.
-pub(crate) fn lock(dir: &Path) -> Result<FileLock, RunError> {
-    let path = dir.join(LOCK);
-    let io = |error| RunError::Io(path.clone(), error);
-    let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(io)?;
-    FileLock::try_new(file).map_err(io)?.ok_or_else(|| RunError::Locked(path.clone()))
-}
 
 /// Undoes what drills left behind on a cluster where none runs: on all hosts that are this machine.
 pub fn recover(root: &Path, cluster: Name) -> Result<Undone, RunError> {
@@ -149,7 +49,7 @@ pub fn recover(root: &Path, cluster: Name) -> Result<Undone, RunError> {
 
 /// Keeps other drills from the hosts that are this machine. Fault agents do it on the others.
 fn lock_all(fleet: &Fleet) -> Result<Vec<FileLock>, RunError> {
-    fleet.dirs().map(|(_, dir)| lock(&dir)).collect()
+    fleet.dirs().map(|(_, dir)| Ok(lock(&dir)?)).collect()
 }
 
 fn recover_all(root: &Path, fleet: &Fleet) -> Result<Undone, RunError> {
@@ -230,7 +130,7 @@ fn run_audited(
     audited.approved(drill)?;
     let Undone { done, failed } = recover_all(root, &fleet)?;
     if !failed.is_empty() {
-        return Err(RunError::Recover(failed));
+        return Err(LeftBehind(failed).into());
     }
     let supervisor = fleet.supervisor();
     let before = Runner::<Live>::check(&mut fleet, &supervisor, drill, options)?;

@@ -1,9 +1,10 @@
 //! Drills on simulated clusters: the same selection, verdict and report as for processes, in
 //! virtual time, and checked by the campaign's oracle as well. The same seed gives the same result.
 
+use super::error::RunError;
 use super::journal::{Host, Journal};
 use super::options::Options;
-use super::runner::{RunError, Runner};
+use super::runner::Runner;
 use super::subject::{Subject, System};
 use crate::drillfile::{Drill, Step, TargetKind};
 use crate::drills::agent::channel::Stamp;

@@ -1,9 +1,8 @@
 //! What a drill runs on: processes of this host, or a simulated cluster. The runner does not depend
 //! on which.
 
+use super::error::RunError;
 use super::journal::Host;
-use super::plan::program;
-use super::runner::RunError;
 use crate::drillfile::{Drill, Step};
 use crate::drills::agent::channel::Stamp;
 use crate::drills::victims::select::{Chosen, Supervisor};
@@ -13,6 +12,11 @@ use obol_node::Deployment;
 use obol_observe::{ObservedEvent, Observer, Process, Snapshot};
 use std::path::PathBuf;
 use std::{io, thread};
+
+/// The program that a process runs.
+pub(super) fn program(process: &Process) -> Option<PathBuf> {
+    std::fs::read_link(format!("/proc/{}/exe", process.process.pid)).ok()
+}
 
 /// A cluster that is observed.
 pub trait Subject {

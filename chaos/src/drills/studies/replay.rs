@@ -6,11 +6,13 @@
 
 use crate::control::{self, Request};
 use crate::drills::agent::halt;
-use crate::drills::agent::undo::{self, Record, Undone};
+use crate::drills::agent::lock::lock;
+use crate::drills::agent::undo::{self, LeftBehind};
 use crate::drills::agent::warden::Warden;
+use crate::drills::engine::error::RunError;
 use crate::drills::engine::follow::{healthy, healthy_within};
-use crate::drills::engine::runner::{RunError, lock};
 use crate::drills::victims::select::Supervisor;
+use crate::faults::{Record, Undone};
 use obol_campaign::{Act, Scenario, Script};
 use obol_fabric::host::{Held, Impairment, Process as Pid, clock};
 use obol_fabric::{Instant, Name, Nanos};
@@ -183,7 +185,7 @@ pub fn replay_script(
     }
     let undone = undo::recover(&mut observer).map_err(io)?;
     if !undone.failed.is_empty() {
-        return Err(RunError::Recover(undone.failed));
+        return Err(LeftBehind(undone.failed).into());
     }
     let before = healthy(&mut observer)?;
     let scenario = Scenario::draw(script.seed, ActiveMutant::NONE);

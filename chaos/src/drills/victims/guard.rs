@@ -95,7 +95,11 @@ pub fn supported(drill: &Drill, fault: &StepFault, deployment: &Deployment) -> A
     let targets = drill.targets.iter().filter(|target| fault.targets.contains(&target.name));
     let targets: Vec<TargetKind> = targets.map(|target| target.kind).collect();
     let name = fault.kind.name();
-    match fault.kind.refusal(Planning { guards: &drill.guards, deployment, targets: &targets }) {
+    match fault.kind.refusal(Planning {
+        allow_clock_step: drill.guards.allow_clock_step,
+        deployment,
+        targets: &targets,
+    }) {
         Some(says) => Answer { guard: "means", allows: false, says: format!("{name}: {says}") },
         None => Answer { guard: "means", allows: true, says: format!("{name} is supported here") },
     }

@@ -3,13 +3,13 @@
 
 use crate::control::{self, Request};
 use crate::drillfile::{Drill, Select, Step, StepFault, Target, TargetKind};
-use crate::drills::agent::restart::supervised_directory;
 use crate::faults::Scope;
 use obol_fabric::host::Cluster;
 use obol_membership::rng::mix;
 use obol_membership::{Kind, renewal_source};
-use obol_node::{Deployment, Network};
+use obol_node::{Deployment, Network, hosts_here};
 use obol_observe::{Deciders, Process, Snapshot};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A chosen victim.
@@ -77,6 +77,27 @@ impl StepFault {
         };
         chosen.iter().filter(|c| self.targets.contains(&c.target)).filter(hit)
     }
+}
+
+/// The directory of the cluster in which an `obol up` listens: that of this host, or of another one
+/// that is this machine.
+pub fn supervised_directory(cluster: &Cluster) -> Option<PathBuf> {
+    let listens = |dir: &PathBuf| dir.join(control::SOCKET).exists();
+    let own = cluster.dir().to_owned();
+    if listens(&own) {
+        return Some(own);
+    }
+    let root = own.parent()?;
+    hosts_here(root, cluster.name()).values().map(|name| root.join(name.as_str())).find(listens)
+}
+
+/// A snapshot whose processes are those of all hosts that a cue reaches: over RDMA, of this one.
+pub(crate) fn merged(mut snapshot: Snapshot, deployment: &Deployment) -> Snapshot {
+    if deployment.has_gateways() {
+        snapshot.processes.append(&mut snapshot.remote);
+        snapshot.processes.sort_by_key(|process| (process.kind, process.name));
+    }
+    snapshot
 }
 
 /// The parent of a process.

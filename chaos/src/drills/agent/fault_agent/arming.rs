@@ -2,17 +2,17 @@
 
 use super::{ArmedCue, ArmedInjection, FaultAgent, FaultAgentError, PRIORITY};
 use crate::drillfile::guards::Guards;
-use crate::drills::agent::channel::{Arm, INJECTIONS_MAX, TargetProcess};
+use crate::drills::agent::channel::Arm;
 use crate::drills::agent::core_warmer::CoreWarmer;
 use crate::drills::agent::cue::Token;
 use crate::drills::agent::halt;
-use crate::drills::agent::undo::{self, Record};
+use crate::drills::agent::lock::lock;
+use crate::drills::agent::undo::{self, LeftBehind};
 use crate::drills::agent::warden::Warden;
-use crate::drills::engine::fleet::merged;
-use crate::drills::engine::runner::{self, RunError};
 use crate::drills::victims::guard;
-use crate::drills::victims::select::Chosen;
-use crate::faults::{self, Arming, host_network};
+use crate::drills::victims::select::{Chosen, merged};
+use crate::faults::order::{INJECTIONS_MAX, TargetProcess};
+use crate::faults::{self, Arming, Record, host_network};
 use obol_fabric::Nanos;
 use obol_fabric::host::{Held, Process, clock};
 use obol_observe::{Process as Observed, Snapshot};
@@ -88,10 +88,10 @@ impl FaultAgent<'_> {
             return Ok(());
         }
         let dir = self.observer.cluster().dir().to_owned();
-        let lock = runner::lock(&dir).map_err(|error| error.to_string())?;
+        let lock = lock(&dir).map_err(|error| error.to_string())?;
         let undone = undo::recover(self.observer).map_err(|error| format!("{}: {error}", dir.display()))?;
         if !undone.failed.is_empty() {
-            return Err(RunError::Recover(undone.failed).to_string());
+            return Err(LeftBehind(undone.failed).to_string());
         }
         self.lock = Some(lock);
         Ok(())

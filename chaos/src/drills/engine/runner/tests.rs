@@ -5,6 +5,7 @@ use obol_campaign::Cluster;
 use obol_membership::ActiveMutant;
 use obol_node::Deployment;
 use obol_profiles::Profile;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A system that never says that its faults have ended.
