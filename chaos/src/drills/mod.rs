@@ -20,7 +20,6 @@ pub use engine::follow::healthy;
 pub use engine::journal::{Host, Journal, Probed, Verdict};
 pub use engine::plan::{Plan, plan};
 pub use engine::probe::probe;
-pub use engine::progress::{Progress, Stage};
 pub use engine::runner::{recover, run};
 pub use engine::{Accountable, Fleet, Options, journal_schema, simulate};
 pub use studies::quick::Victims;

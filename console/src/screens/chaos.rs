@@ -19,13 +19,14 @@
 
 use crate::input::Action;
 use crate::screens::{About, Screen};
-use crate::state::chaos::{Journal, Run, SCREEN};
+use crate::state::chaos::{Run, SCREEN};
 use crate::state::table::Move;
 use crate::state::{Effect, Model, RowId};
 use crate::theme::Role;
 use crate::widgets::canvas::{Canvas, Cell, short, width};
 use crate::widgets::grid::{Column, Grid, page_rows};
 use obol_chaos::drillfile::Metric;
+use obol_chaos::drills::{Journal, Verdict};
 use obol_observe::calendar::age;
 use obol_observe::stats::shown as us;
 use ratatui::layout::Rect;
@@ -201,11 +202,11 @@ fn draw_preview(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
 }
 
 /// The role of a verdict.
-fn role(verdict: &str) -> Role {
+const fn role(verdict: Verdict) -> Role {
     match verdict {
-        "passed" => Role::Good,
-        "void" | "interrupted" => Role::Warn,
-        _ => Role::Bad,
+        Verdict::Passed => Role::Good,
+        Verdict::Void | Verdict::Interrupted => Role::Warn,
+        Verdict::Deviated | Verdict::Failed | Verdict::Aborted => Role::Bad,
     }
 }
 
@@ -271,7 +272,7 @@ fn draw_runs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
                     "{drill}  {verdict}  {count} repetitions, {void} void, in {took}, {ago} ago{}",
                     figures(journal)
                 );
-                lines.push((text, role(verdict)));
+                lines.push((text, role(*verdict)));
                 for judged in &journal.judged {
                     let (word, role) = match judged.holds {
                         Some(true) => ("holds", Role::Dim),

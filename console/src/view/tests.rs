@@ -15,8 +15,10 @@ use crate::theme::{ASCII, Theme, UNICODE};
 use crate::view::{self, text};
 use crate::{input, samples};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use obol_chaos::drills::engine::progress::{Followed, Progress, Stage};
 use obol_fabric::{Instant, Nanos};
 use obol_membership::Kind;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// The time of the first sample.
@@ -234,9 +236,12 @@ fn previewed(mut model: Model, drill: &str, allowed: bool) -> Model {
 }
 
 fn ended(mut model: Model) -> Model {
-    let text = r#"{"verdict": "deviated", "count": 20, "void": 1, "figures_us":
-        {"failover.cue_to_active": {"n": 19, "p50": 156.0, "p99": null, "max": 214.0}},
-        "judged": [{"metric": "failover.cue_to_active", "of": "p50", "holds": false}], "remarks": ["one was slow"]}"#;
+    let text = r#"{"schema": 2, "drill": "app", "title": "An app dies", "began": "2026-01-01T00:00:00Z", "took_s": 9,
+        "verdict": "deviated", "count": 20, "extended": 0, "void": 1, "profile": "laptop", "environment": "local",
+        "host": {"cores": 2, "kernel": "6.1"}, "ssh": null, "before": [], "after": [], "figures_us":
+        {"failover.cue_to_active": {"n": 19, "min": 99.0, "p50": 156.0, "p90": null, "p99": null, "max": 214.0}},
+        "judged": [{"metric": "failover.cue_to_active", "of": "p50", "bound": 100.0, "found": 156.0, "samples": 19,
+        "holds": false}], "trials": [], "remarks": ["one was slow"]}"#;
     let found = serde_json::from_str(text).map_err(|error| error.to_string());
     model.reduce(Event::Chaos(DrillUpdate::Ended { found }), &mut Vec::new());
     model
@@ -256,11 +261,12 @@ fn chaos() {
     holds("chaos-running", &running);
     let mut progress = running.clone();
     progress.reduce(Event::Chaos(DrillUpdate::Done { done: 3, of: 20 }), &mut Vec::new());
-    for words in
-        ["waits until the cluster is healthy", "armed against app-2", "cued and injected", "over in 156us"]
+    let over = Followed::Over { failover_ns: 156_000, phases_ns: BTreeMap::new() };
+    for stage in
+        [Stage::Waits, Stage::Armed(vec!["app-2".to_owned()]), Stage::Injected, Stage::Followed(over)]
     {
-        let (step, words) = ("4 kill".to_owned(), words.to_owned());
-        progress.reduce(Event::Chaos(DrillUpdate::Stage { step, words }), &mut Vec::new());
+        let reached = Progress { number: 4, step: "kill".to_owned(), stage };
+        progress.reduce(Event::Chaos(DrillUpdate::Stage(reached)), &mut Vec::new());
     }
     let mut sample = samples::degraded(Instant(START.0 + 9_000_000_000));
     sample.events.retain(|event| event.event.name() != "service");

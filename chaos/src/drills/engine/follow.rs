@@ -12,7 +12,7 @@ use crate::faults::Effect;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::lease::lengthened;
 use obol_membership::view::Departed;
-use obol_membership::{Kind, Reason};
+use obol_membership::Kind;
 use obol_observe::timeline::{History, Phases};
 use obol_observe::{Health, Process, Snapshot};
 
@@ -200,7 +200,7 @@ fn failover<S: Subject>(
     let outcome = until_active(subject, history, until, (&ids, &names), first, &survivors);
     if let Some(report) = history.first_report(&ids, &names, first) {
         trial.suspected_ns = Some(report.when.since(first).0);
-        trial.suspected_as = report.reason.map(Reason::name);
+        trial.suspected_as = report.reason.map(|reason| reason.name().to_owned());
     }
     if !matches!(outcome, Failover::Failed(..)) {
         trial.failed += ids.len() as u64;
@@ -210,7 +210,7 @@ fn failover<S: Subject>(
             trial.unavailable_ns = Some(phases.total().0);
             trial.failover_ns = Some(phases.total().0);
             let phases = Phases::NAMES.into_iter().zip(phases.values());
-            trial.phases_ns = phases.map(|(name, span)| (name, span.0)).collect();
+            trial.phases_ns = phases.map(|(name, span)| (name.to_owned(), span.0)).collect();
             trial.lease_wait_ns = wait.0;
         }
         Failover::Void(why, lasted) => {

@@ -10,7 +10,8 @@ use obol_observe::timeline::Phases;
 use obol_observe::{Percentile, named_enum};
 use obol_term::output::VOID;
 use schemars::JsonSchema;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::thread;
 
@@ -18,7 +19,7 @@ use std::thread;
 pub const SCHEMA: u32 = 2;
 
 /// The machine that a drill ran on.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Host {
     /// Cores that this process may use.
     pub cores: usize,
@@ -84,7 +85,7 @@ named_enum! {
 }
 
 /// A process that a fault hit.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Victim {
     /// The target for which it was chosen.
     pub target: String,
@@ -99,7 +100,7 @@ pub struct Victim {
 }
 
 /// One step of one repetition.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Trial {
     /// The repetition, from 1; warm-ups are counted separately.
     pub number: u32,
@@ -114,7 +115,7 @@ pub struct Trial {
     /// The victims.
     pub victims: Vec<Victim>,
     /// When each fault was injected, as stamped by the fault agent.
-    #[serde(serialize_with = "injected")]
+    #[serde(serialize_with = "injected", deserialize_with = "stamps")]
     #[schemars(with = "Vec<Injected<'static>>")]
     pub stamps: Vec<Stamp>,
     /// Between the first stamp and the last, in nanoseconds.
@@ -131,12 +132,12 @@ pub struct Trial {
     pub unavailable_ns: Option<u64>,
     /// Its phases, in nanoseconds.
     #[schemars(extend("propertyNames" = { "enum": Phases::NAMES }))]
-    pub phases_ns: BTreeMap<&'static str, u64>,
+    pub phases_ns: BTreeMap<String, u64>,
     /// From the first stamp until any other process suspected a victim, or a coordinator had a notice of
     /// it, in nanoseconds; also where the failover could not be measured.
     pub suspected_ns: Option<u64>,
     /// Why it was suspected: `deadbeat`, `heartbeat`, `timeout`, or another reason of a removal.
-    pub suspected_as: Option<&'static str>,
+    pub suspected_as: Option<String>,
     /// The wait of the survivors by the lease rule alone, in nanoseconds.
     pub lease_wait_ns: u64,
     /// Members that were removed as failed.
@@ -149,14 +150,14 @@ pub struct Trial {
 }
 
 /// A [`Stamp`] in a journal. Between runner and fault agent, its names are those of the channel.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 struct Injected<'a> {
     /// The victim; `host` for a fault of the host.
-    name: &'a str,
+    name: Cow<'a, str>,
     /// The clock of the runner's host right before, in nanoseconds.
     at_ns: u64,
     /// Why it missed.
-    error: Option<&'a str>,
+    error: Option<Cow<'a, str>>,
     /// The number of the fault agent's host.
     host: u8,
     /// By how much the time may be off, in nanoseconds.
@@ -165,17 +166,34 @@ struct Injected<'a> {
 
 fn injected<S: Serializer>(stamps: &[Stamp], to: S) -> Result<S::Ok, S::Error> {
     to.collect_seq(stamps.iter().map(|Stamp { name, at, error, host, clock_error }| Injected {
-        name,
+        name: name.into(),
         at_ns: *at,
-        error: error.as_deref(),
+        error: error.as_deref().map(Cow::from),
         host: *host,
         clock_error_ns: *clock_error,
     }))
 }
 
+fn stamps<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Stamp>, D::Error> {
+    let all = Vec::<Injected<'_>>::deserialize(from)?;
+    let stamp = |Injected { name, at_ns, error, host, clock_error_ns }| Stamp {
+        name: Cow::into_owned(name),
+        at: at_ns,
+        error: error.map(Cow::into_owned),
+        host,
+        clock_error: clock_error_ns,
+    };
+    Ok(all.into_iter().map(stamp).collect())
+}
+
 /// Seconds since 1970 as a text.
 fn in_utc<S: Serializer>(seconds: &u64, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(&calendar::utc(Nanos::from_secs(*seconds).0, "%FT%TZ"))
+}
+
+fn from_utc<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    let text = String::deserialize(from)?;
+    calendar::seconds_of(&text).ok_or_else(|| de::Error::custom(format!("{text:?} is not a moment in UTC")))
 }
 
 impl Trial {
@@ -186,13 +204,12 @@ impl Trial {
 }
 
 /// A bound and the measured value.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Judged {
     /// The figure.
-    #[schemars(with = "Metric")]
-    pub metric: &'static str,
+    pub metric: Metric,
     /// The percentile, or `count`.
-    pub of: &'static str,
+    pub of: String,
     /// The bound: microseconds, or a count.
     pub bound: f64,
     /// The measured value; null with too few repetitions.
@@ -204,7 +221,7 @@ pub struct Judged {
 }
 
 /// The result of a probe.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Probed {
     /// The probe.
     pub probe: Probe,
@@ -215,7 +232,7 @@ pub struct Probed {
 }
 
 /// The results of a run.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Journal {
     /// The version of this schema.
     #[schemars(extend("const" = SCHEMA))]
@@ -225,7 +242,7 @@ pub struct Journal {
     /// Its title.
     pub title: String,
     /// When it began, in UTC.
-    #[serde(serialize_with = "in_utc")]
+    #[serde(serialize_with = "in_utc", deserialize_with = "from_utc")]
     #[schemars(with = "String")]
     pub began: u64,
     /// Seconds that it took.
@@ -253,7 +270,7 @@ pub struct Journal {
     pub after: Vec<Probed>,
     /// Durations in microseconds, by figure.
     #[schemars(extend("propertyNames" = { "enum": Metric::figures().map(Metric::name).collect::<Vec<_>>() }))]
-    pub figures_us: BTreeMap<&'static str, Summary>,
+    pub figures_us: BTreeMap<String, Summary>,
     /// Bounds and measured values.
     pub judged: Vec<Judged>,
     /// Every step of every repetition, including warm-ups.
@@ -302,15 +319,16 @@ pub fn distribution(trials: &[Trial], metric: Metric) -> Distribution {
 pub fn judge(drill: &Drill, trials: &[Trial]) -> Vec<Judged> {
     let mut judged = Vec::new();
     for expect in &drill.expect {
-        let metric = expect.metric.name();
+        let metric = expect.metric;
         if let Some(most) = expect.at_most {
-            let found: u64 = match expect.metric {
+            let found: u64 = match metric {
                 Metric::Failed => total(counted(trials).map(|trial| trial.failed)),
                 _ => total(counted(trials).map(|trial| trial.falsely_failed)),
             };
             let (bound, holds) = (f64::from(most), Some(found <= u64::from(most)));
             let samples = counted(trials).count() as u64;
-            judged.push(Judged { metric, of: "count", bound, found: Some(found as f64), samples, holds });
+            let of = "count".to_owned();
+            judged.push(Judged { metric, of, bound, found: Some(found as f64), samples, holds });
             continue;
         }
         let distribution = distribution(trials, expect.metric);
@@ -319,7 +337,7 @@ pub fn judge(drill: &Drill, trials: &[Trial]) -> Vec<Judged> {
             let value = distribution.quantile(percentile.quantile());
             judged.push(Judged {
                 metric,
-                of: percentile.name(),
+                of: percentile.name().to_owned(),
                 bound: bound.as_micros_f64(),
                 found: enough.then(|| value.as_micros_f64()),
                 samples: distribution.len(),

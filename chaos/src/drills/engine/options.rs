@@ -1,7 +1,7 @@
 //! How a drill is run, beside what its file says.
 
 use super::audited::Accountable;
-use super::progress::Progress;
+use super::progress::Line;
 use crate::drillfile::Drill;
 use crate::drills::agent::ssh::{Login, Ssh};
 use std::path::PathBuf;
@@ -24,8 +24,8 @@ pub struct Options {
     pub login: Login,
     /// What is checked and logged of the operator's request.
     pub accountable: Accountable,
-    /// Called while a repetition runs, with the drill and its progress.
-    pub on_progress: Option<fn(&Drill, Progress<'_>)>,
+    /// Called while a repetition runs, with its progress.
+    pub on_progress: Option<fn(&Line)>,
     /// Set when the operator ends the drill: lasting faults are undone at once.
     pub interrupted: Arc<AtomicBool>,
     /// Called with the reasons while a run waits for the cluster to become healthy.

@@ -16,7 +16,7 @@ use super::live::Live;
 use super::options::Options;
 use super::plan::{Plan, plan};
 use super::probe::probe;
-use super::progress::{Progress, Stage};
+use super::progress::{Followed, Line, Progress, Stage};
 use super::skew::{Skew, tolerated};
 use super::stop::{self, Stop};
 use super::subject::{Subject, System};
@@ -367,9 +367,9 @@ impl<'a, S: System> Runner<'a, S> {
         }
     }
 
-    fn report(&self, number: u32, step: &Step, stage: Stage<'_>) {
+    fn report(&self, number: u32, step: &Step, stage: Stage) {
         if let Some(report) = self.options.on_progress {
-            report(self.drill, Progress { number, step: &step.name, stage });
+            report(&Line::Step(Progress { number, step: step.name.clone(), stage }));
         }
     }
 
@@ -427,7 +427,7 @@ impl<'a, S: System> Runner<'a, S> {
         self.leaves_down |= chosen.iter().any(stays_down);
         self.system.arm(self.drill, step, &chosen, &restart)?;
         let victims: Vec<String> = chosen.iter().map(|one| one.process.name.to_string()).collect();
-        self.report(number, step, Stage::Armed(&victims));
+        self.report(number, step, Stage::Armed(victims));
         let mut trial = Trial {
             number,
             warmup,
@@ -447,7 +447,7 @@ impl<'a, S: System> Runner<'a, S> {
         let stopped =
             || stop.and_then(Stop::reason).or_else(|| gone().then(|| RemoteError::Ended.to_string()));
         let mut followed = follow(&mut self.system, step, &chosen, &before, &stopped, &mut trial);
-        self.report(number, step, Stage::Followed(&trial));
+        self.report(number, step, Stage::Followed(Followed::of(&trial)));
         self.check_cue(step, &mut trial);
         let lasts = step.faults.iter().filter_map(|fault| fault.lasts).fold(Nanos::ZERO, Nanos::max);
         if lasts > Nanos::ZERO {
@@ -616,7 +616,7 @@ impl<'a, S: System> Runner<'a, S> {
             false => Verdict::Failed,
         });
         let figures_us = Metric::figures()
-            .map(|metric| (metric.name(), distribution(&self.trials, metric).summary()))
+            .map(|metric| (metric.name().to_owned(), distribution(&self.trials, metric).summary()))
             .filter(|(_, summary)| summary.n > 0)
             .collect();
         let (host, ssh) = (self.system.host(), self.system.ssh());

@@ -126,7 +126,7 @@ fn repetition(drill: &str, trial: &Trial) -> Case {
 
 fn bound(drill: &str, one: &Judged) -> Case {
     let Judged { metric, of, bound, found, samples, holds } = one;
-    let shown = |value: f64| if *of == "count" { value.to_string() } else { us(value) };
+    let shown = |value: f64| if of == "count" { value.to_string() } else { us(value) };
     let found = found.map_or("not claimed".to_owned(), shown);
     let result = match holds {
         Some(true) => Result::Passed,

@@ -134,8 +134,8 @@ fn reason(trial: &Trial) -> &str {
 }
 
 fn missed(one: &Judged) -> String {
-    let found = one.found.map_or("nothing".to_owned(), |found| shown(one.of, found));
-    format!("{} {} was {found}, above its bound of {}.", one.metric, one.of, shown(one.of, one.bound))
+    let found = one.found.map_or("nothing".to_owned(), |found| shown(&one.of, found));
+    format!("{} {} was {found}, above its bound of {}.", one.metric, one.of, shown(&one.of, one.bound))
 }
 
 fn capital(word: &str) -> String {

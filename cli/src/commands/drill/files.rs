@@ -12,8 +12,9 @@ use obol_chaos::drills::agent::ssh::{Login, Ssh};
 use obol_chaos::drills::audit::approval::Source;
 use obol_chaos::drills::audit::log::Event;
 use obol_chaos::drills::engine::journal::{Judged, counted};
+use obol_chaos::drills::engine::progress;
 use obol_chaos::drills::studies::table2;
-use obol_chaos::drills::{self, Accountable, Fleet, Journal, Options, Probed, Progress};
+use obol_chaos::drills::{self, Accountable, Fleet, Journal, Options, Probed};
 use obol_fabric::Name;
 use obol_fabric::host::clock;
 use obol_membership::ActiveMutant;
@@ -119,8 +120,8 @@ pub(crate) struct DrillRun {
     /// Repetitions, in place of the file's
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) count: Option<u32>,
-    /// Report each repetition on standard error, and stop when that is closed (asked for
-    /// by the console)
+    /// Report each step on standard error as a line of JSON, and stop when that is closed (asked
+    /// for by the console)
     #[arg(long, hide = true)]
     pub(crate) progress: bool,
     /// Run it in the simulator, on a cluster of 3 coordinators, 3 app nodes and, where the drill
@@ -430,6 +431,9 @@ fn run_one(root: &Path, cluster: Name, options: &DrillRun) -> Result<ExitCode, F
     run_file(root, cluster, options, format).inspect_err(|failure| {
         // The failure itself is reported in any case.
         let _ = format.refused(&options.file.drill, failure);
+        if options.progress {
+            report(&progress::Line::Failed { reason: failure.to_string() });
+        }
     })
 }
 
@@ -488,14 +492,20 @@ struct Watched {
     go_on: Box<dyn FnMut(u32) -> bool>,
 }
 
+/// Writes a line of progress for the program that started this one.
+fn write(line: &progress::Line) -> std::io::Result<()> {
+    output::remark(serde_json::to_string(line)?)
+}
+
+/// As [`write`]; that nobody reads it any more is found between two repetitions.
+fn report(line: &progress::Line) {
+    let _ = write(line);
+}
+
 fn watched(drill: &Drill, how: How) -> Result<Watched, Failure> {
     let stop = signals::ending()?;
-    let How { count, undo_early, ssh, login, accountable, progress, log: _ } = how;
+    let How { count, undo_early, ssh, login, accountable, progress: as_lines, log: _ } = how;
     let program = std::env::current_exe().map_err(Failure::failed)?;
-    let on_progress: fn(&Drill, Progress<'_>) = |drill, progress| {
-        // As below.
-        let _ = output::remark(format_args!("drill {}, {progress}", drill.id));
-    };
     let on_wait: fn(&Drill, &[String]) = |drill, reasons| {
         // As below.
         let _ = output::remark(format_args!(
@@ -504,14 +514,17 @@ fn watched(drill: &Drill, how: How) -> Result<Watched, Failure> {
             reasons.join("; ")
         ));
     };
-    let on_progress = progress.then_some(on_progress);
+    let say_wait: fn(&Drill, &[String]) = |_, reasons| {
+        report(&progress::Line::Unhealthy { reasons: reasons.to_vec() });
+    };
+    let on_wait = if as_lines { say_wait } else { on_wait };
     let options = Options {
         count,
         undo_early,
         ssh,
         login,
         accountable,
-        on_progress,
+        on_progress: as_lines.then_some(report as fn(&progress::Line)),
         on_wait: Some(on_wait),
         interrupted: Arc::clone(&stop),
         ..Options::new(program)
@@ -520,11 +533,12 @@ fn watched(drill: &Drill, how: How) -> Result<Watched, Failure> {
     let chatty = std::io::stderr().is_terminal();
     let go_on = Box::new(move |n: u32| {
         let mut is_watched = true;
-        if progress || chatty && n > 0 && (n.is_multiple_of(10) || n == count) {
-            let written = output::remark(format_args!("drill {id}: {n} of {count}"));
-            // A drill must not outlive the console that started it. To others progress is
-            // informative only.
-            is_watched = !progress || written.is_ok();
+        if as_lines {
+            // A drill must not outlive the console that started it.
+            is_watched = write(&progress::Line::Repetitions { done: n, of: count }).is_ok();
+        } else if chatty && n > 0 && (n.is_multiple_of(10) || n == count) {
+            // Progress is informative only.
+            let _ = output::remark(format_args!("drill {id}: {n} of {count}"));
         }
         is_watched && !stop.load(Ordering::Relaxed)
     });
@@ -640,7 +654,7 @@ pub(super) fn print(journal: &Journal) -> std::io::Result<()> {
         row(name, summary)?;
     }
     for Judged { metric, of, bound, found, samples, holds } in &journal.judged {
-        let shown = |value: f64| if *of == "count" { value.to_string() } else { us(value) };
+        let shown = |value: f64| if of == "count" { value.to_string() } else { us(value) };
         let mark = match holds {
             Some(true) => "holds",
             Some(false) => "DEVIATES",

@@ -68,7 +68,7 @@ pub struct Measured {
     /// Those that it noticed.
     pub detected: usize,
     /// Faults that were noticed first for another reason, and how many for each.
-    pub otherwise: BTreeMap<&'static str, usize>,
+    pub otherwise: BTreeMap<String, usize>,
     /// From the fault until it noticed.
     pub detection_us: Times,
     /// From the fault until a process suspects the victim: for pulses it follows what the gateway has
@@ -109,9 +109,9 @@ impl Measured {
         let (mut times, mut faults) = (Vec::new(), 0);
         for (trial, _, _) in injected(journal) {
             faults += 1;
-            match trial.suspected_as.zip(trial.suspected_ns) {
+            match trial.suspected_as.as_deref().zip(trial.suspected_ns) {
                 Some((reason, took)) if reason == expected.name() => times.push(Nanos(took)),
-                Some((reason, _)) => *otherwise.entry(reason).or_insert(0) += 1,
+                Some((reason, _)) => *otherwise.entry(reason.to_owned()).or_insert(0) += 1,
                 None => {}
             }
         }
@@ -212,7 +212,7 @@ pub(super) mod tests {
             victims: vec![victim],
             stamps: vec![stamp],
             suspected_ns: suspected.map(|(took, _)| took),
-            suspected_as: suspected.map(|(_, reason)| reason),
+            suspected_as: suspected.map(|(_, reason)| reason.to_owned()),
             ..Trial::default()
         }
     }
@@ -254,7 +254,7 @@ pub(super) mod tests {
         ];
         let found = Measured::of(Detector::Notice, Fault::Kill, &lan(), &journal(trials));
         assert_eq!((found.faults, found.detected), (3, 1));
-        assert_eq!(found.otherwise, BTreeMap::from([("heartbeat", 1)]));
+        assert_eq!(found.otherwise, BTreeMap::from([("heartbeat".to_owned(), 1)]));
         assert_eq!((found.detection_us.max, found.detection_us.p50), (Some(100.0), None));
         assert_eq!(found.verdict(), Verdict::Deviated);
         let all = journal((1..=5).map(|n| trial(n, 10, 1, Some((100_000, "deadbeat")))).collect());
