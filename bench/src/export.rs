@@ -10,6 +10,7 @@ use clap::Args;
 use obol_chaos::drills::Host;
 use obol_chaos::running::dies_with_parent;
 use obol_fabric::Nanos;
+use obol_fabric::host::this_program;
 use obol_observe::metrics::{Derived, Metric};
 use obol_observe::stats::Distribution;
 use obol_observe::usage::{resident, used};
@@ -108,7 +109,7 @@ struct Exporter {
 
 impl Exporter {
     fn start(cluster: &Synthetic) -> Result<Self, Failure> {
-        let program = std::env::current_exe().map_err(Failure::failed)?;
+        let program = this_program::file().map_err(Failure::failed)?;
         let mut command = dies_with_parent(&program.to_string_lossy(), None).map_err(Failure::failed)?;
         command.arg("--root").arg(&cluster.root).args(["--cluster", cluster.cluster.as_str()]);
         command.args(["export", "--listen", "127.0.0.1:0", "--every", &format!("{}ms", EVERY.as_millis())]);

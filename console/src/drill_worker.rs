@@ -11,11 +11,12 @@ use obol_chaos::drills::engine::progress::Line;
 use obol_chaos::drills::{self, Fleet, Journal, Plan};
 use obol_fabric::Name;
 use obol_fabric::host::Process;
+use obol_fabric::host::this_program;
 use obol_node::ClusterLocation;
 use parking_lot::Mutex;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::thread;
@@ -93,8 +94,8 @@ impl Drop for Worker {
 }
 
 fn act(location: &ClusterLocation, verb: Verb, who: Name) -> Result<(), String> {
-    let program = std::env::current_exe().map_err(|error| error.to_string())?;
-    let ran = Command::new(program)
+    let ran = this_program::command()
+        .map_err(|error| error.to_string())?
         .args([verb.command(), who.as_str(), "--cluster", location.cluster.as_str(), "--root"])
         .arg(&location.root)
         .stdin(Stdio::null())
@@ -146,8 +147,8 @@ fn run(
     running: &Mutex<Option<Process>>,
     report: impl Fn(DrillUpdate) -> bool,
 ) -> Result<Journal, String> {
-    let program = std::env::current_exe().map_err(|error| error.to_string())?;
-    let mut child = Command::new(program)
+    let mut child = this_program::command()
+        .map_err(|error| error.to_string())?
         .args([
             "drill",
             "run",

@@ -9,6 +9,7 @@ use obol_chaos::drills::studies::tune::{self, Counted, Measured, PAUSES, Recomme
 use obol_chaos::drills::studies::tune_network::{confidence, every};
 use obol_chaos::running::{Running, Shape, dies_with_parent};
 use obol_fabric::host::sched;
+use obol_fabric::host::this_program;
 use obol_fabric::{Name, Nanos};
 use obol_profiles::Profile;
 use obol_profiles::duration;
@@ -164,7 +165,7 @@ impl Load {
                 command
             }
             Self::Own => {
-                let mut command = Command::new(std::env::current_exe().map_err(Failure::failed)?);
+                let mut command = this_program::command().map_err(Failure::failed)?;
                 let threads = Host::this().cores.to_string();
                 let (mebibytes, nanoseconds) = (MEBIBYTES.to_string(), lasts.as_nanos().to_string());
                 command.args(["drill-load", "--threads", &threads, "--mebibytes", &mebibytes]);

@@ -17,6 +17,7 @@ use obol_chaos::drills::studies::table2;
 use obol_chaos::drills::{self, Accountable, Fleet, Journal, Options, Probed};
 use obol_fabric::Name;
 use obol_fabric::host::clock;
+use obol_fabric::host::this_program;
 use obol_membership::ActiveMutant;
 use obol_node::Site;
 use obol_observe::Observer;
@@ -391,7 +392,7 @@ fn replay(root: &Path, cluster: Name, options: &DrillReplay) -> Result<ExitCode,
         })
     };
     logged(Event::Began, None)?;
-    let program = std::env::current_exe().map_err(Failure::failed)?;
+    let program = this_program::file().map_err(Failure::failed)?;
     let replayed =
         drills::replay_script((root, cluster), &program, &script, || !stop.load(Ordering::Relaxed));
     let outcome = match &replayed {
@@ -505,7 +506,7 @@ fn report(line: &progress::Line) {
 fn watched(drill: &Drill, how: How) -> Result<Watched, Failure> {
     let stop = signals::ending()?;
     let How { count, undo_early, ssh, login, accountable, progress: as_lines, log: _ } = how;
-    let program = std::env::current_exe().map_err(Failure::failed)?;
+    let program = this_program::file().map_err(Failure::failed)?;
     let on_wait: fn(&Drill, &[String]) = |drill, reasons| {
         // As below.
         let _ = output::remark(format_args!(

@@ -10,6 +10,7 @@ use super::session::{Session, Work};
 use crate::leaving::{forget_own, let_leave};
 use clap::Args;
 use hdrhistogram::Histogram;
+use obol_fabric::host::this_program;
 use obol_fabric::host::{clock, sched};
 use obol_fabric::sim::Rng;
 use obol_fabric::{Drive, Incarnation, Instant, Name, Nanos};
@@ -24,7 +25,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -244,7 +245,7 @@ impl Server {
         options: &[&str],
         fate: &Arc<Fate>,
     ) -> std::io::Result<Self> {
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut command = this_program::command()?;
         sched::pass_parent_id(&mut command).arg("--root").arg(root).args([
             "--cluster",
             cluster.as_str(),

@@ -2,6 +2,7 @@
 
 use crate::leaving::{forget_own, let_leave};
 use obol_fabric::host::sched;
+use obol_fabric::host::this_program;
 use obol_node::Site;
 use obol_observe::{Observer, Process};
 use obol_replica::Whose;
@@ -11,7 +12,7 @@ use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -124,7 +125,7 @@ impl<'a> Replicas<'a> {
     }
 
     fn replica(&self, place: usize, options: &[&str]) -> Result<Running, Failure> {
-        let mut command = Command::new(std::env::current_exe().map_err(Failure::failed)?);
+        let mut command = this_program::command().map_err(Failure::failed)?;
         sched::pass_parent_id(&mut command)
             .arg("--root")
             .arg(self.root)

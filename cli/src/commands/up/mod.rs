@@ -22,6 +22,7 @@ use obol_console::options::Look;
 use obol_console::{Background, Console};
 use obol_fabric::Name;
 use obol_fabric::host::peer::{peer, user};
+use obol_fabric::host::this_program;
 use obol_fabric::host::{Cluster, clock, is_dying, sched};
 use obol_fabric::notice::Detection;
 use obol_membership::View;
@@ -198,7 +199,7 @@ impl Supervisor {
         (kv, log): (bool, &LogOptions),
         saves: PathBuf,
     ) -> Result<Self, Failure> {
-        let program = std::env::current_exe().map_err(Failure::failed)?;
+        let program = this_program::file().map_err(Failure::failed)?;
         let cluster = hosts.of(1);
         let directory = root.join(cluster.as_str());
         let mut specs = BTreeMap::new();
