@@ -1,7 +1,8 @@
 //! Rows 1, 3 and 4 for each process: it installs decided views in order, without silent gaps. The
 //! counters of its region give most marks.
 
-use super::{Decisions, Violation, broken};
+use super::decisions::Decisions;
+use super::violation::{Violation, broken};
 use crate::marks::{Mark, Marks};
 use crate::role::World;
 use crate::scenario::Scenario;

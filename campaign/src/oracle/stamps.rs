@@ -1,7 +1,8 @@
 //! Row 20: the flight recorders, merged as in console and drills, are in the order of cause and
 //! effect, and the phases of a failover add up to its duration.
 
-use super::{Decisions, Verdict, broken};
+use super::decisions::Decisions;
+use super::violation::{Verdict, broken};
 use crate::marks::{Mark, Marks};
 use crate::role::World;
 use crate::scenario::Scenario;

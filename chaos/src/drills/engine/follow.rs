@@ -10,9 +10,9 @@ use crate::drills::agent::channel::{LATE, Stamp};
 use crate::drills::victims::select::Chosen;
 use crate::faults::Effect;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
+use obol_membership::Kind;
 use obol_membership::lease::lengthened;
 use obol_membership::view::Departed;
-use obol_membership::Kind;
 use obol_observe::timeline::{History, Phases};
 use obol_observe::{Health, Process, Snapshot};
 
