@@ -14,7 +14,8 @@
 
 use crate::area::HEADER_BYTES;
 use crate::follow::Header;
-use crate::log::Term;
+use crate::members;
+use crate::position::Term;
 use crate::preset::{Detector, Known, Others, Reign};
 use crate::tokens::{Part, token};
 use obol_fabric::{Address, Fabric, Incarnation, Instant, LinkError, Nanos, Remote};
@@ -151,7 +152,7 @@ impl Detector for Beats {
     const OF_VIEWS: bool = false;
 
     fn install(&mut self, view: &View) {
-        self.replicas = crate::replicas(view).map(|member| (member.incarnation, member.address)).collect();
+        self.replicas = members::replicas(view).map(|member| (member.incarnation, member.address)).collect();
     }
 
     fn reign(&self) -> Option<Reign> {

@@ -22,9 +22,10 @@ mod figure8;
 
 use crate::area::Area;
 use crate::entry::{ENTRY_BYTES_MAX, Entry, Expected};
-use crate::follow::Replicated;
-use crate::log::{Index, Log, Offset, Point, Record, Term};
+use crate::log::{Log, Record};
 use crate::mutants::{ActiveMutant, Mutant};
+use crate::position::{Index, Offset, Point, Term};
+use crate::replicated::Replicated;
 use crate::sealed::{self, word};
 use crate::service::Service;
 use core::sync::atomic::Ordering;

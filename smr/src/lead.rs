@@ -3,22 +3,25 @@
 
 use crate::REPLICAS_MAX;
 use crate::area::{Area, Caller};
-use crate::clients::{Basis, Clients, Query, Request, Status, WAKEUP};
+use crate::clients::{Basis, Clients, Query, Request, Status};
 use crate::config::Config;
 use crate::direct::committed;
 use crate::entry::{ENTRY_BYTES_MAX, Kind};
 use crate::feed::{Peer, Source};
-use crate::follow::{Header, Replicated, Report};
-use crate::log::{Index, Log, Offset, Point, Record, Term};
+use crate::follow::{Header, Report};
+use crate::log::{Log, Record};
 use crate::mutants::{ActiveMutant, Mutant};
+use crate::position::{Index, Offset, Point, Term};
 use crate::preset::{Guard, Look, Reads};
 use crate::replica::Departure;
+use crate::replicated::Replicated;
 use crate::sealed::Message;
 use crate::service::Service;
 use crate::session::Seen;
 use crate::state::Effect;
 use crate::takeover::Adopted;
 use crate::time::{LogTime, stamp_of};
+use crate::tokens::WAKEUP;
 use obol_fabric::{Address, Fabric, Incarnation, Instant, LinkError, Nanos};
 use std::collections::BTreeSet;
 
@@ -691,7 +694,7 @@ impl Lead {
             let Some(query) = self.clients.queries.pop_front() else { break };
             let mut reply = Vec::new();
             of.state.service.read(&query.query, &mut reply);
-            reply.truncate(crate::PAYLOAD_BYTES_MAX);
+            reply.truncate(crate::limits::PAYLOAD_BYTES_MAX);
             let basis = self.basis();
             self.clients.answer(basis, query.client, query.number, Status::Done, &reply);
         }

@@ -32,8 +32,9 @@
 use crate::area::{HEADER_BYTES, PLACES};
 use crate::config::Voter;
 use crate::follow::{Activity, Header, Places};
-use crate::log::Term;
+use crate::members;
 use crate::mutants::{ActiveMutant, Mutant};
+use crate::position::Term;
 use crate::preset::{Detector, Known, Others, Reign, Work};
 use crate::sealed::word;
 use crate::tokens::{Part, token};
@@ -271,7 +272,7 @@ impl Detector for PullScore {
     const OF_VIEWS: bool = false;
 
     fn install(&mut self, view: &View) {
-        self.replicas = crate::replicas(view).map(|member| (member.incarnation, member.address)).collect();
+        self.replicas = members::replicas(view).map(|member| (member.incarnation, member.address)).collect();
     }
 
     fn reign(&self) -> Option<Reign> {

@@ -6,13 +6,13 @@
 
 use crate::REPLICAS_MAX;
 use crate::area::Area;
-use crate::clients::WAKEUP;
-use crate::follow::Replicated;
-use crate::log::Index;
 use crate::mutants::{ActiveMutant, Mutant};
+use crate::position::Index;
+use crate::replicated::Replicated;
 use crate::sealed;
 use crate::service::Service;
 use crate::state::{Loading, NotLoaded, Saved};
+use crate::tokens::WAKEUP;
 use crate::tokens::{Part, token};
 use core::sync::atomic::AtomicU64;
 use obol_fabric::{Address, Fabric, Incarnation, Instant, LinkError, Nanos, Remote, memory};

@@ -5,9 +5,10 @@ use crate::area::{Area, PLACES};
 use crate::direct::{self, Pointers};
 use crate::entry::{ENTRY_BYTES_MAX, Entry, Expected};
 use crate::follow::{Activity, Head, Header};
-use crate::log::{Index, Offset, Point, Record, Term};
+use crate::log::Record;
 use crate::mutants::ActiveMutant;
-use crate::preset::Preset;
+use crate::position::{Index, Offset, Point, Term};
+use crate::presets::Preset;
 use crate::snapshot::Transfer;
 
 /// What a replica says of itself in the few bytes of [`Area::brief`].

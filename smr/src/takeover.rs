@@ -9,10 +9,12 @@
 use crate::area::{Area, HEADS_BYTES, PLACES};
 use crate::config::Config;
 use crate::entry::{Entry, Expected, Kind};
-use crate::follow::{HEAD_BYTES, Head, Header, Replicated};
-use crate::log::{Index, Offset, Point, Record, Term};
+use crate::follow::{HEAD_BYTES, Head, Header};
+use crate::log::Record;
 use crate::mutants::{ActiveMutant, Mutant};
+use crate::position::{Index, Offset, Point, Term};
 use crate::preset::Guard;
+use crate::replicated::Replicated;
 use crate::service::Service;
 use crate::tokens::{Part, token};
 use core::ops::Range;

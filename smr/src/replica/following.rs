@@ -3,7 +3,7 @@
 
 use super::{Replica, Role};
 use crate::REPLICAS_MAX;
-use crate::log::Index;
+use crate::position::Index;
 use crate::preset::{Detector, Guard};
 use crate::service::Service;
 use crate::state::NotLoaded;

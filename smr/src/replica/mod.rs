@@ -16,11 +16,14 @@ pub use status::ReplicaState;
 use crate::REPLICAS_MAX;
 use crate::area::{Area, Caller};
 use crate::direct::Prefix;
-use crate::follow::{Follow, Header, Replicated};
-use crate::log::{Log, Term};
+use crate::follow::{Follow, Header};
+use crate::log::Log;
+use crate::members;
 use crate::mutants::Mutant;
+use crate::position::Term;
 use crate::preset::{Active, Detector, Guard, Turn, Views};
 use crate::relatives::Relatives;
+use crate::replicated::Replicated;
 use crate::service::Service;
 use crate::snapshot::{Loader, Provider};
 use crate::state::State;
@@ -174,7 +177,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
     pub(crate) fn install<F: Fabric>(&mut self, view: &View, own: Option<Incarnation>, fabric: &mut F) {
         self.view = view.id;
         self.detector.install(view);
-        self.replicas = crate::replicas(view).map(|member| (member.incarnation, member.address)).collect();
+        self.replicas = members::replicas(view).map(|member| (member.incarnation, member.address)).collect();
         self.clients = self.area.clients(view);
         let config = self.config().clone();
         self.dead.retain(|at| config.voter(*at).is_some());

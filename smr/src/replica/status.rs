@@ -3,7 +3,7 @@
 use super::{Replica, Role};
 use crate::config::Config;
 use crate::follow::{Activity, Header};
-use crate::log::{Index, Term};
+use crate::position::{Index, Term};
 use crate::preset::{Detector, Guard};
 use crate::service::Service;
 use crate::state::{self, State};
