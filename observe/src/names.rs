@@ -3,7 +3,7 @@
 
 use crate::ObservedEvent;
 use obol_fabric::{Incarnation, Name, Nanos, ViewId};
-use obol_membership::recorder::Kind as Event;
+use obol_membership::recorder::EventKind;
 use obol_membership::view::{Acceptor, coordinator_name};
 use obol_membership::{Change, Reason, View};
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ impl Names {
     /// Takes the names of those who noted that they joined: some come and go between two views that
     /// are seen.
     pub fn know_joined(&mut self, events: &[ObservedEvent]) {
-        for seen in events.iter().filter(|seen| seen.event.record.kind == Event::Joined) {
+        for seen in events.iter().filter(|seen| seen.event.record.kind == EventKind::Joined) {
             self.know(Incarnation(seen.event.record.a), seen.process);
         }
     }

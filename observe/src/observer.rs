@@ -29,7 +29,7 @@ use obol_fabric::version::Version;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId, page};
 use obol_membership::consensus::Head;
 use obol_membership::metrics::{Counter, Histogram};
-use obol_membership::recorder::{Kind as Event, Stamped};
+use obol_membership::recorder::{EventKind, Stamped};
 use obol_membership::view::coordinator_name;
 use obol_membership::{ActiveMutant, Kind, View};
 use obol_node::{Deployment, Network, Site, SiteError, ended, fate, unsaved};
@@ -330,9 +330,11 @@ impl Observer {
         let left = watched.as_ref().and_then(|watched| watched.left).unwrap_or_else(|| {
             self.load.read(self.cluster.layout().recorder_bytes());
             let Some(events) = reader.events(0, 0) else { return false };
-            let standing =
-                |kind: &Event| matches!(kind, Event::Started | Event::Joined | Event::Left | Event::Excluded);
-            let left = events.into_iter().map(|event| event.record.kind).rfind(standing) == Some(Event::Left);
+            let standing = |kind: &EventKind| {
+                matches!(kind, EventKind::Started | EventKind::Joined | EventKind::Left | EventKind::Excluded)
+            };
+            let left =
+                events.into_iter().map(|event| event.record.kind).rfind(standing) == Some(EventKind::Left);
             if let Some(watched) = watched {
                 watched.left = Some(left);
             }

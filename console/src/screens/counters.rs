@@ -27,7 +27,7 @@ use obol_fabric::Nanos;
 use obol_membership::Kind;
 use obol_membership::consensus::Ballot;
 use obol_membership::metrics::Counter;
-use obol_membership::recorder::Kind as Event;
+use obol_membership::recorder::EventKind;
 use obol_membership::view::coordinator_name;
 use obol_observe::calendar::age;
 use ratatui::layout::Rect;
@@ -52,11 +52,12 @@ pub(super) struct Counters {
     decides: bool,
     counted: &'static [Counted],
     /// Title and selection of the events below the list.
-    noted: (&'static str, &'static [Event]),
+    noted: (&'static str, &'static [EventKind]),
 }
 
 /// Suspicions and their consequences.
-const SUSPICIONS: [Event; 4] = [Event::Notice, Event::Suspect, Event::Retract, Event::Excluded];
+const SUSPICIONS: [EventKind; 4] =
+    [EventKind::Notice, EventKind::Suspect, EventKind::Retract, EventKind::Excluded];
 
 pub(super) static COORDINATORS: Counters = Counters {
     id: ScreenId("Coordinators"),
@@ -64,7 +65,14 @@ pub(super) static COORDINATORS: Counters = Counters {
     counted: &DECIDED,
     noted: (
         "Takeovers, aborts, accusations",
-        &[Event::Notice, Event::Suspect, Event::Retract, Event::Excluded, Event::Takeover, Event::Abort],
+        &[
+            EventKind::Notice,
+            EventKind::Suspect,
+            EventKind::Retract,
+            EventKind::Excluded,
+            EventKind::Takeover,
+            EventKind::Abort,
+        ],
     ),
 };
 

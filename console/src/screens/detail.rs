@@ -20,7 +20,7 @@ use obol_fabric::{Incarnation, Instant};
 use obol_membership::Kind;
 use obol_membership::consensus::Ballot;
 use obol_membership::metrics::Counter;
-use obol_membership::recorder::Kind as Event;
+use obol_membership::recorder::EventKind;
 use obol_membership::view::coordinator_name;
 use obol_observe::calendar::age;
 use obol_observe::event_text;
@@ -56,14 +56,14 @@ fn troubles(row: &ProcessRow, data: &Data) -> Vec<(&'static str, String)> {
         return Vec::new();
     }
     let accuses =
-        |event: &&EventRow| matches!(event.event, Event::Suspect | Event::Notice) && event.a == who.0;
-    let retracts = |event: &&EventRow| event.event == Event::Retract && event.a == who.0;
+        |event: &&EventRow| matches!(event.event, EventKind::Suspect | EventKind::Notice) && event.a == who.0;
+    let retracts = |event: &&EventRow| event.event == EventKind::Retract && event.a == who.0;
     let retracted = data.events.iter().rposition(|event| retracts(&event)).map_or(0, |at| at + 1);
     let mut all = Vec::new();
     if let Some(first) = data.events.iter().skip(retracted).find(accuses) {
         // The accuser of a notice is the process that noticed it, wherever it was recorded.
         let by = match first.event {
-            Event::Notice => data.who(Incarnation(first.b)),
+            EventKind::Notice => data.who(Incarnation(first.b)),
             _ => first.process.to_string(),
         };
         let detector = first.reason.map_or(String::new(), |reason| format!(" ({})", reason.name()));
@@ -72,7 +72,7 @@ fn troubles(row: &ProcessRow, data: &Data) -> Vec<(&'static str, String)> {
     let view = data.sample.as_ref().and_then(|sample| sample.view.as_ref());
     if let Some(gone) = view.and_then(|view| view.departed.iter().find(|gone| gone.who == who)) {
         let decided = |event: &&EventRow| {
-            matches!(event.event, Event::Decide | Event::ViewReceived) && event.a == gone.at.0
+            matches!(event.event, EventKind::Decide | EventKind::ViewReceived) && event.a == gone.at.0
         };
         let when = data.events.iter().find(decided);
         let when = when.map_or(String::new(), |event| format!(" at {}", events::time(event, data)));

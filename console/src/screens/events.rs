@@ -15,7 +15,7 @@ use crate::state::{Model, RowId, ScreenId};
 use crate::theme::Role;
 use crate::widgets::canvas::{Canvas, Cell, time_of_day, width};
 use crate::widgets::grid::{Column, Grid};
-use obol_membership::recorder::Kind as Event;
+use obol_membership::recorder::EventKind;
 use ratatui::layout::Rect;
 
 /// This screen.
@@ -78,11 +78,15 @@ const COLUMNS: [Column; 6] = [
 ];
 
 /// The role of an event: consequences of failures stand out.
-fn role(event: Event) -> Role {
+fn role(event: EventKind) -> Role {
     match event {
-        Event::Notice | Event::Excluded | Event::LeaseLost => Role::Bad,
-        Event::Suspect | Event::Abort | Event::Takeover | Event::ClockFast | Event::ClockSlow => Role::Warn,
-        Event::Active | Event::Joined | Event::Clear => Role::Good,
+        EventKind::Notice | EventKind::Excluded | EventKind::LeaseLost => Role::Bad,
+        EventKind::Suspect
+        | EventKind::Abort
+        | EventKind::Takeover
+        | EventKind::ClockFast
+        | EventKind::ClockSlow => Role::Warn,
+        EventKind::Active | EventKind::Joined | EventKind::Clear => Role::Good,
         _ => Role::Text,
     }
 }

@@ -27,7 +27,7 @@ use crate::theme::Role;
 use crate::widgets::canvas::{Canvas, Cell, time_of_day};
 use crate::widgets::grid::{Column, Grid};
 use obol_fabric::{Instant, Name, Nanos};
-use obol_membership::recorder::Kind as Event;
+use obol_membership::recorder::EventKind;
 use obol_observe::failovers::{self, Failover, PHASES};
 use ratatui::layout::Rect;
 
@@ -272,31 +272,31 @@ fn cells(failover: &Failover, data: &Data) -> Vec<Cell> {
 }
 
 /// The sign of a moment.
-const fn sign(event: Event) -> &'static str {
+const fn sign(event: EventKind) -> &'static str {
     match event {
-        Event::Notice => "N",
-        Event::Propose => "P",
-        Event::Decide => "D",
-        Event::Fenced => "F",
-        Event::Clear => "C",
-        Event::ViewReceived => "v",
-        Event::Active => "A",
-        Event::Service => "S",
+        EventKind::Notice => "N",
+        EventKind::Propose => "P",
+        EventKind::Decide => "D",
+        EventKind::Fenced => "F",
+        EventKind::Clear => "C",
+        EventKind::ViewReceived => "v",
+        EventKind::Active => "A",
+        EventKind::Service => "S",
         _ => "*",
     }
 }
 
 /// The legend of the signs in use, as far as there is room.
 fn legend(failover: &Failover, columns: u16) -> String {
-    const ALL: [(Event, &str); 8] = [
-        (Event::Notice, "notice"),
-        (Event::Propose, "propose"),
-        (Event::Decide, "decide"),
-        (Event::Fenced, "fenced"),
-        (Event::Clear, "CLEAR sent"),
-        (Event::ViewReceived, "view received"),
-        (Event::Active, "active"),
-        (Event::Service, "first service"),
+    const ALL: [(EventKind, &str); 8] = [
+        (EventKind::Notice, "notice"),
+        (EventKind::Propose, "propose"),
+        (EventKind::Decide, "decide"),
+        (EventKind::Fenced, "fenced"),
+        (EventKind::Clear, "CLEAR sent"),
+        (EventKind::ViewReceived, "view received"),
+        (EventKind::Active, "active"),
+        (EventKind::Service, "first service"),
     ];
     let used = ALL.iter().filter(|(event, _)| failover.moments.iter().any(|m| m.event == *event));
     let mut words: Vec<String> = used.map(|(event, word)| format!("{} {word}", sign(*event))).collect();
@@ -310,15 +310,15 @@ fn legend(failover: &Failover, columns: u16) -> String {
 }
 
 /// The precedence of a moment where several share a column.
-const fn weight(event: Event) -> u8 {
+const fn weight(event: EventKind) -> u8 {
     match event {
-        Event::ViewReceived => 0,
-        Event::Service => 1,
-        Event::Propose => 2,
-        Event::Fenced => 3,
-        Event::Notice => 4,
-        Event::Clear => 5,
-        Event::Active => 6,
+        EventKind::ViewReceived => 0,
+        EventKind::Service => 1,
+        EventKind::Propose => 2,
+        EventKind::Fenced => 3,
+        EventKind::Notice => 4,
+        EventKind::Clear => 5,
+        EventKind::Active => 6,
         _ => 7,
     }
 }
@@ -327,10 +327,10 @@ const fn weight(event: Event) -> u8 {
 /// first request much later, have stamps far beyond the failover itself.
 fn end(failover: &Failover) -> Instant {
     let decides = |process: Name| process == failover.decider;
-    let is_part = |event: Event, process: Name| event == Event::Active || decides(process);
+    let is_part = |event: EventKind, process: Name| event == EventKind::Active || decides(process);
     let all = || failover.moments.iter();
     let part = all().filter(|m| is_part(m.event, m.process)).map(|m| m.at).max();
-    let acts = all().any(|m| m.event == Event::Active);
+    let acts = all().any(|m| m.event == EventKind::Active);
     part.filter(|_| acts).or_else(|| all().map(|m| m.at).max()).unwrap_or(failover.began)
 }
 
@@ -454,7 +454,7 @@ fn line(
                         canvas.put(inside, at, y, if at < x { "(" } else { ")" }, Role::Dim);
                     }
                 }
-                let role = if moment.event == Event::Active { Role::Good } else { Role::Title };
+                let role = if moment.event == EventKind::Active { Role::Good } else { Role::Title };
                 canvas.put(inside, x, y, sign(moment.event), role);
             }
         }
@@ -607,7 +607,7 @@ mod tests {
         }
     }
 
-    fn moment(process: &str, event: Event, us: u64) -> Moment {
+    fn moment(process: &str, event: EventKind, us: u64) -> Moment {
         let at = Instant(1_000_000_000 + us * 1000);
         Moment { process: name(process), event, at, clock_error: Nanos::ZERO }
     }
@@ -626,15 +626,15 @@ mod tests {
     #[test]
     fn what_comes_long_after_the_failover_does_not_stretch_its_time_line() {
         let mut moments = vec![
-            moment("coord-1", Event::Notice, 0),
-            moment("coord-1", Event::Decide, 50),
-            moment("node-2", Event::Active, 120),
-            moment("app-2", Event::Active, 456),
+            moment("coord-1", EventKind::Notice, 0),
+            moment("coord-1", EventKind::Decide, 50),
+            moment("node-2", EventKind::Active, 120),
+            moment("app-2", EventKind::Active, 456),
         ];
         let whole = failover(moments.clone());
         // A member that was frozen learns of its exclusion, and a survivor has its first request.
-        moments.push(moment("app-2", Event::Service, 4_000_000));
-        moments.push(moment("node-1", Event::ViewReceived, 25_800_000));
+        moments.push(moment("app-2", EventKind::Service, 4_000_000));
+        moments.push(moment("node-1", EventKind::ViewReceived, 25_800_000));
         let late = failover(moments);
         assert_eq!(end(&late), end(&whole));
         for columns in [20, 60, 180] {
@@ -644,8 +644,10 @@ mod tests {
             assert_eq!(unit * 10.0, round_up(unit * 10.0), "the figures on the axis are round");
         }
         // Without any that acts, everything is shown.
-        let none =
-            failover(vec![moment("coord-1", Event::Notice, 0), moment("node-1", Event::ViewReceived, 900)]);
+        let none = failover(vec![
+            moment("coord-1", EventKind::Notice, 0),
+            moment("node-1", EventKind::ViewReceived, 900),
+        ]);
         assert_eq!(end(&none).since(none.began), Nanos::from_micros(900));
     }
 }

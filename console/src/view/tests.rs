@@ -111,7 +111,7 @@ fn twice(width: u16, height: u16) -> Model {
 /// A failover of a cluster on two hosts, as recorded. The times of node-2 and its app have a clock
 /// error of 20 us; by its clock node-2 received the view before the decision.
 fn two_hosts(width: u16, height: u16) -> Model {
-    use obol_membership::recorder::Kind as Event;
+    use obol_membership::recorder::EventKind;
     let mut sample = samples::degraded(Instant(START.0 + 6_000_000_000));
     let began = sample.events[0].at;
     let elsewhere = |name: &str, event, us, kind| EventRow {
@@ -125,9 +125,9 @@ fn two_hosts(width: u16, height: u16) -> Model {
         ..samples::event(began, 0)
     };
     sample.events.extend([
-        EventRow { a: 7, ..elsewhere("node-2", Event::ViewReceived, 10, Kind::Agent) },
-        EventRow { a: 7, ..elsewhere("node-2", Event::Active, 140, Kind::Agent) },
-        EventRow { a: 7, ..elsewhere("app-4", Event::Active, 30, Kind::App) },
+        EventRow { a: 7, ..elsewhere("node-2", EventKind::ViewReceived, 10, Kind::Agent) },
+        EventRow { a: 7, ..elsewhere("node-2", EventKind::Active, 140, Kind::Agent) },
+        EventRow { a: 7, ..elsewhere("app-4", EventKind::Active, 30, Kind::App) },
     ]);
     sample.events.sort_by_key(|event| event.at);
     let mut bytes = Vec::new();

@@ -370,7 +370,7 @@ mod tests {
     use super::*;
     use obol_fabric::Address;
     use obol_membership::View;
-    use obol_membership::recorder::{Kind as What, Record, Stamped};
+    use obol_membership::recorder::{EventKind, Record, Stamped};
     use obol_membership::view::{Departed, coordinator_name};
     use obol_node::Deployment;
     use obol_observe::ObservedEvent;
@@ -388,7 +388,7 @@ mod tests {
         INJECTED + Nanos::from_millis(ms)
     }
 
-    fn seen(process: &str, kind: Kind, what: What, ms: u64, a: u64) -> ObservedEvent {
+    fn seen(process: &str, kind: Kind, what: EventKind, ms: u64, a: u64) -> ObservedEvent {
         let event = Stamped { number: 0, at: at(ms), record: Record { kind: what, reason: 1, a, b: 0 } };
         ObservedEvent { process: name(process), kind, event, clock_error: Nanos::ZERO }
     }
@@ -412,12 +412,12 @@ mod tests {
         fn new(ms: u64, copied: u64) -> Self {
             let c = Kind::Coordinator;
             let events = vec![
-                seen("coord-1", c, What::Notice, ms - 3, VICTIM.0),
-                seen("coord-1", c, What::Propose, ms - 2, 43),
-                seen("coord-1", c, What::Decide, ms, 43),
-                seen("coord-1", c, What::Clear, ms, 43),
-                seen("app-1", Kind::App, What::Active, ms + 1, 43),
-                seen("app-2", Kind::App, What::Active, ms + 1, 43),
+                seen("coord-1", c, EventKind::Notice, ms - 3, VICTIM.0),
+                seen("coord-1", c, EventKind::Propose, ms - 2, 43),
+                seen("coord-1", c, EventKind::Decide, ms, 43),
+                seen("coord-1", c, EventKind::Clear, ms, 43),
+                seen("app-1", Kind::App, EventKind::Active, ms + 1, 43),
+                seen("app-2", Kind::App, EventKind::Active, ms + 1, 43),
             ];
             let profile = Profile::builtin("lan").expect("built in");
             Self {

@@ -7,7 +7,7 @@ use crate::commands::drill::files as drills;
 use obol_fabric::host::clock;
 use obol_fabric::{Drive, Incarnation, Instant, Name, ViewId};
 use obol_kv::{Client, Operation, Status};
-use obol_membership::recorder::{Kind as What, Record};
+use obol_membership::recorder::{EventKind, Record};
 use obol_node::Site;
 use obol_observe::Observer;
 use obol_observe::stats::{Distribution, Summary};
@@ -71,7 +71,7 @@ impl Work for Asking<'_> {
             if before.is_none() {
                 let _ = self.tx.send(Gap { last: now, first: now, view });
             } else if before != Some(primary) {
-                endpoint.record(Record::new(What::Service, client.view().0, 0));
+                endpoint.record(Record::new(EventKind::Service, client.view().0, 0));
                 // The receiver may have seen enough.
                 let _ = self.tx.send(Gap { last, first: now, view });
             }
@@ -112,7 +112,7 @@ pub(crate) struct Actives(BTreeMap<(ViewId, Name), Instant>);
 impl Actives {
     /// Handles the messages since the last call.
     pub(crate) fn hear(&mut self, observer: &mut Observer) {
-        for seen in observer.events().iter().filter(|seen| seen.event.record.kind == What::Active) {
+        for seen in observer.events().iter().filter(|seen| seen.event.record.kind == EventKind::Active) {
             self.0.entry((ViewId(seen.event.record.a), seen.process)).or_insert(seen.event.at);
         }
     }
