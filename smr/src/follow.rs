@@ -355,23 +355,25 @@ impl Follow {
         replica: usize,
         leader: (Incarnation, Address),
         area: Area,
-        of: &Replicated<S>,
+        replicated: &Replicated<S>,
         (founds, leaves): (bool, bool),
         fabric: &mut F,
     ) {
-        let freed = of.freed();
+        let freed = replicated.freed();
         let is_news = self.reported.is_none_or(|(term, gap, last)| {
             let advanced = freed.at.0.saturating_sub(last.at.0);
-            term != self.head.term || gap != of.is_behind() || advanced >= u64::from(area.ring_bytes()) / 4
+            term != self.head.term
+                || gap != replicated.is_behind()
+                || advanced >= u64::from(area.ring_bytes()) / 4
         });
         if !is_news && now < self.report_at {
             return;
         }
         let is_begun = self.reported.is_some_and(|(term, ..)| term == self.head.term);
         self.report_at = now + if is_begun { REPORT_EVERY } else { REPORT_FIRST };
-        let gap = of.is_behind();
+        let gap = replicated.is_behind();
         self.reported = Some((self.head.term, gap, freed));
-        let (term, log, applied) = (self.head.term, of.state.log, of.state.applied.index);
+        let (term, log, applied) = (self.head.term, replicated.state.log, replicated.state.applied.index);
         let report = Report { who: own, to: leader.0, log, term, gap, founds, leaves, applied, freed };
         report.encode(&mut self.buffer);
         let to = Remote { at: leader.1, offset: area.report(replica) };

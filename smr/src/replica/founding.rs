@@ -13,7 +13,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
     /// `number` is for the log's identity, of [`crate::identity`]; `voters` is how many there should be.
     #[must_use]
     pub fn founding(mut self, number: u64, voters: u32) -> Self {
-        self.founds = Some((self.of.state.identity(number), voters));
+        self.founds = Some((self.replicated.state.identity(number), voters));
         self
     }
 
@@ -48,8 +48,8 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
 
     /// Begins a log. Its takeover finds nothing but the header.
     pub(super) fn found<F: Fabric>(&mut self, id: u64, voters: u32, fabric: &F) {
-        self.of.state.log = id;
-        self.of.state.config = Config::first(voters, fabric.address());
+        self.replicated.state.log = id;
+        self.replicated.state.config = Config::first(voters, fabric.address());
         self.publish(fabric);
     }
 }
