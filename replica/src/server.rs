@@ -25,7 +25,7 @@ const IDLE_EVERY: Nanos = Nanos::from_micros(500);
 
 /// How often a replica looks at the counters of others, with preset `mu`: one that stands still for 14
 /// looks has failed. On shared cores a process may get none for some ms.
-const LOOK_EVERY: Nanos = Nanos::from_millis(1);
+const POLL_INTERVAL: Nanos = Nanos::from_millis(1);
 /// Looks after which a counter that stands still has failed.
 const LOOKS_TO_FAIL: u64 = 14;
 
@@ -37,9 +37,9 @@ fn look_every(site: &Site) -> Nanos {
     match &deployment.network {
         Some(Network { fabric: Fabric::Rdma, .. }) => {
             let timeout = timeout_of(retry_within(deployment.profile.rdma.detection));
-            LOOK_EVERY.max(Nanos(timeout.0 / LOOKS_TO_FAIL))
+            POLL_INTERVAL.max(Nanos(timeout.0 / LOOKS_TO_FAIL))
         }
-        _ => LOOK_EVERY,
+        _ => POLL_INTERVAL,
     }
 }
 
@@ -50,7 +50,7 @@ const LEAVE_WITHIN: Duration = Duration::from_secs(3);
 const RECOVERY_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How often a client beside a replica looks for answers that it was not woken up for.
-const LOOK_BESIDE_EVERY: Nanos = Nanos::from_micros(100);
+const BESIDE_POLL_INTERVAL: Nanos = Nanos::from_micros(100);
 
 /// Pause before a client beside a replica that can no longer be used is replaced.
 const REPLACE_AFTER: Duration = Duration::from_millis(500);
@@ -174,7 +174,7 @@ impl<S: Service, E: Detector, G: Guard, O: Observer> Turns<'_, S, E, G, O> {
 
 /// A client that runs beside a replica.
 fn client_beside(area: Area) -> Client {
-    Client::new(area, obol_agent::seed(), LOOK_BESIDE_EVERY, AGAIN_EVERY)
+    Client::new(area, obol_agent::seed(), BESIDE_POLL_INTERVAL, AGAIN_EVERY)
 }
 
 /// What a replica was until it ended.

@@ -106,8 +106,8 @@ const MEBIBYTES: u32 = 128;
 const LOAD_GRACE: Duration = Duration::from_secs(30);
 /// Shortest step, and interval of checks for the end.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// So often a step looks whether it is hopeless.
-const LOOK_AT_COUNTS: Duration = Duration::from_secs(1);
+/// Interval of a step's check for an early abort.
+const HOPELESS_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Steps of the trial, at most: leases of 200 ms are renewed 50 times a second.
 const TRIAL_TIMES_MAX: u32 = 40;
 /// Upper estimate for starting and ending a step's cluster, for the printed plan.
@@ -262,7 +262,7 @@ impl Bench<'_> {
                 break counted;
             }
             let until = self.time.saturating_mul(if steps < 1.0 { 1 } else { times });
-            self.sleep(LOOK_AT_COUNTS.min(until.saturating_sub(began.elapsed())))?;
+            self.sleep(HOPELESS_CHECK_INTERVAL.min(until.saturating_sub(began.elapsed())))?;
         };
         drop(busy);
         let measured = Measured::new(load.name(), pause, counted);

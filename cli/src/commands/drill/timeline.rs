@@ -31,7 +31,7 @@ const CLUSTER: &str = "drill-smr";
 const APPS: u16 = 1;
 const POLL_EVERY: &str = "20us";
 /// Interval of looks at the replicas.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
+const REPLICA_POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Bytes of each value: as in DARE's Figure 9a.
 const VALUE_BYTES: usize = 64;
 /// Interval of the series.
@@ -246,7 +246,7 @@ impl Store<'_> {
                     "the {running} replicas that run do not all vote and have everything within {PATIENCE:?}: {stand}"
                 )));
             }
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(REPLICA_POLL_INTERVAL);
         }
     }
 
@@ -312,7 +312,7 @@ impl Store<'_> {
         let settled = clock::now();
         let end = settled.max(at + step.time);
         while clock::now() < end && !self.stop.load(Ordering::Relaxed) {
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(REPLICA_POLL_INTERVAL);
         }
         let now = clock::now();
         let half = Instant(at.0 + now.since(at).0 / 2);

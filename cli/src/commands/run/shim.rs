@@ -30,10 +30,10 @@ const KILL_IS_SLOW: Duration = Duration::from_secs(5);
 
 /// How often the shim checks whether `run` is stopped. The kernel notifies only the parent of a
 /// stopped process.
-const LOOK_AT_RUN: Duration = Duration::from_millis(20);
+const RUN_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How often it checks whether the program's control group is frozen, of which it is not notified.
-const LOOK_AT_GROUP: Duration = Duration::from_millis(100);
+const GROUP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What the shim is asked for.
 #[derive(Debug, Serialize, Deserialize)]
@@ -223,7 +223,7 @@ impl ShimState<'_> {
         loop {
             let event = match (self.killing, &self.life) {
                 (Some(_), _) => rx.recv_timeout(self.pause()),
-                (None, Some(_)) => rx.recv_timeout(LOOK_AT_RUN),
+                (None, Some(_)) => rx.recv_timeout(RUN_POLL_INTERVAL),
                 (None, None) => rx.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             let (mut is_to_confirm, is_idle) = (false, matches!(event, Err(RecvTimeoutError::Timeout)));
@@ -287,7 +287,7 @@ impl ShimState<'_> {
     /// Whether the program's control group was frozen since the last look.
     fn is_found_frozen(&mut self) -> bool {
         let Some(life) = &mut self.life else { return false };
-        if life.was_stopped || life.looked.elapsed() < LOOK_AT_GROUP {
+        if life.was_stopped || life.looked.elapsed() < GROUP_POLL_INTERVAL {
             return false;
         }
         life.looked = Instant::now();

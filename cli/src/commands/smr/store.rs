@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Interval of looks at the cluster.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// A store is settled that has the same leader and everything at all replicas for this time.
 const SETTLED: Duration = Duration::from_millis(100);
 /// An island of its own, so that a replica reaches no one else.
@@ -141,7 +141,7 @@ impl Store<'_> {
                 let stand = self.replicas.stand();
                 return Err(Failure::Failed(format!("{missing} within {PATIENCE:?}: {stand}")));
             }
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_INTERVAL);
         }
         Ok(!self.stop.load(Ordering::Relaxed))
     }

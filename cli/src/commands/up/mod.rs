@@ -122,9 +122,8 @@ pub(crate) struct Up {
 /// Poll interval for the cluster. Stamps come from the processes; this only bounds how late they
 /// are shown.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// The same while the console shows the cluster, and only the summary and the dead children are to
-/// be cared for.
-const LOOK_BESIDE: Duration = Duration::from_secs(1);
+/// Poll interval while the console is open: only the summary and reaping depend on it.
+const POLL_INTERVAL_BESIDE_CONSOLE: Duration = Duration::from_secs(1);
 /// Time from the start of the last process. A cluster that is not healthy by then is shown as it is;
 /// one in which no process acts has failed to start.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
@@ -645,7 +644,8 @@ fn event_loop(
             continue;
         }
         // The console looks by itself.
-        next_look = Instant::now() + if start.up && shown.is_some() { LOOK_BESIDE } else { POLL_INTERVAL };
+        next_look = Instant::now()
+            + if start.up && shown.is_some() { POLL_INTERVAL_BESIDE_CONSOLE } else { POLL_INTERVAL };
         if let Some(gone) = directories.iter().find(|directory| !directory.is_there()) {
             let cluster = gone.cluster();
             // Nothing is printed over the console.

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Silences that are kept.
 const SILENCES_MAX: usize = 1 << 20;
 /// Between two looks: the error of each time.
-const LOOK_EVERY: Duration = Duration::from_micros(200);
+const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
 /// A gateway suspects a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl Silences {
             let mut known: Vec<Option<u64>> = hosts.iter().map(|(_, cluster)| counted(cluster)).collect();
             let mut seen = Vec::new();
             while !ends.load(Ordering::Relaxed) {
-                thread::sleep(LOOK_EVERY);
+                thread::sleep(POLL_INTERVAL);
                 for ((host, cluster), known) in hosts.iter().zip(&mut known) {
                     let now = counted(cluster);
                     // A gateway that started again counts from zero.
