@@ -36,7 +36,7 @@ const EVERY: Duration = Duration::from_millis(200);
 /// Until the exporter has mapped everything.
 const SETTLE: Duration = Duration::from_secs(2);
 /// An answer takes no longer.
-const PATIENCE: Duration = Duration::from_secs(20);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What must hold of one cluster. A poll that takes longer than some milliseconds would disturb the
 /// processes on its core.
@@ -132,7 +132,7 @@ impl Exporter {
 
     fn scrape(&self) -> Result<String, Failure> {
         let mut stream = TcpStream::connect(self.at).map_err(Failure::failed)?;
-        stream.set_read_timeout(Some(PATIENCE)).map_err(Failure::failed)?;
+        stream.set_read_timeout(Some(ANSWER_TIMEOUT)).map_err(Failure::failed)?;
         stream
             .write_all(b"GET /metrics HTTP/1.1\r\nHost: obol\r\nConnection: close\r\n\r\n")
             .map_err(Failure::failed)?;

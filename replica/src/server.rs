@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a replica that sends no part of a snapshot may take before another one is asked.
-const PATIENCE: Nanos = Nanos::from_millis(20);
+const CHUNK_TIMEOUT: Nanos = Nanos::from_millis(20);
 
 /// How often a replica looks for what it was not woken up for. A replica that takes over first applies
 /// what it has received since its last look.
@@ -288,7 +288,7 @@ pub fn serve<S: Service, E: Detector, G: Guard>(
     loop {
         let poll_every = settings.poll_every;
         let look_every = look_every(site);
-        let pace = Pace { poll_every, idle_every: IDLE_EVERY, patience: PATIENCE, look_every };
+        let pace = Pace { poll_every, idle_every: IDLE_EVERY, patience: CHUNK_TIMEOUT, look_every };
         let replica = Replica::<S, E, G>::new(area, pace, empty()?);
         let voters = if settings.unreplicated { 1 } else { settings.voters };
         let replica = if founds { replica.founding(number, voters) } else { replica };

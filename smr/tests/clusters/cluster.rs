@@ -35,7 +35,7 @@ const KEYS: u64 = 2;
 const LEASE: Nanos = Nanos::from_micros(120);
 const POLL_EVERY: Nanos = Nanos::from_micros(4);
 const IDLE_EVERY: Nanos = Nanos::from_micros(12);
-const PATIENCE: Nanos = Nanos::from_micros(150);
+const CHUNK_TIMEOUT: Nanos = Nanos::from_micros(150);
 const POLL_INTERVAL: Nanos = Nanos::from_micros(10);
 /// The rates of clocks differ from that of true time by up to so much, where they do.
 const DRIFT_PPB: u64 = 100_000;
@@ -391,7 +391,7 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
         let pace = Pace {
             poll_every: POLL_EVERY,
             idle_every: IDLE_EVERY,
-            patience: PATIENCE,
+            patience: CHUNK_TIMEOUT,
             look_every: POLL_INTERVAL,
         };
         let area = Area::of(&self.config.layout).expect("there is room");

@@ -2,7 +2,7 @@
 //! write.
 
 use super::smr::DrillSmr;
-use crate::commands::smr::replicas::{PATIENCE, Replicas};
+use crate::commands::smr::replicas::{Replicas, SERVE_TIMEOUT};
 use crate::commands::smr::{POLL_INTERVAL, failure, resize};
 use crate::signals;
 use obol_chaos::drillfile::{Change, StoreDrill, StoreStep};
@@ -202,10 +202,10 @@ fn lost(site: &Site, answered: &[u64]) -> Result<u64, Failure> {
     let mut client = ClientMember::join(site, name, POLL_INTERVAL).map_err(failure)?;
     let mut lost = 0;
     for (place, answered) in answered.iter().enumerate() {
-        let until = std::time::Instant::now() + PATIENCE;
+        let until = std::time::Instant::now() + SERVE_TIMEOUT;
         let mut reader = Reader { key: key(place as u32), asked: false, found: None, until };
         client.run(&mut reader, &AtomicBool::new(false)).map_err(Failure::failed)?;
-        let none = || Failure::Failed(format!("no answer to a read at the end within {PATIENCE:?}"));
+        let none = || Failure::Failed(format!("no answer to a read at the end within {SERVE_TIMEOUT:?}"));
         lost += u64::from(reader.found.ok_or_else(none)? < *answered);
     }
     Ok(lost)
@@ -229,7 +229,7 @@ impl Store<'_> {
     /// Waits until all replicas that run vote and have everything; returns the leader. `None` if the
     /// operator stopped it.
     fn settled(&self, writers: &Writers) -> Result<Option<usize>, Failure> {
-        let end = std::time::Instant::now() + PATIENCE;
+        let end = std::time::Instant::now() + SERVE_TIMEOUT;
         loop {
             if self.stop.load(Ordering::Relaxed) {
                 return Ok(None);
@@ -243,7 +243,7 @@ impl Store<'_> {
             if std::time::Instant::now() > end {
                 let (running, stand) = (self.running(), self.replicas.stand());
                 return Err(Failure::Failed(format!(
-                    "the {running} replicas that run do not all vote and have everything within {PATIENCE:?}: {stand}"
+                    "the {running} replicas that run do not all vote and have everything within {SERVE_TIMEOUT:?}: {stand}"
                 )));
             }
             std::thread::sleep(REPLICA_POLL_INTERVAL);

@@ -34,7 +34,7 @@ use std::time::Duration;
 /// Keys that each client writes.
 const KEYS_EACH: u64 = 16;
 /// How long the servers have to serve at first, and to be redundant again.
-const PATIENCE: Duration = Duration::from_secs(20);
+const SERVE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Poll interval for the servers.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// How a rejected server ends; restarting it would not help.
@@ -280,7 +280,7 @@ impl Server {
 
     /// Waits until it stands so with all shards, and redundantly if that is wanted.
     pub(super) fn until(&self, standing: &str, redundant: bool) -> Result<(), Failure> {
-        let end = std::time::Instant::now() + PATIENCE;
+        let end = std::time::Instant::now() + SERVE_TIMEOUT;
         loop {
             let stands = self.stands();
             if stands.iter().all(|(stands, is)| stands == standing && (*is || !redundant)) {
@@ -288,7 +288,7 @@ impl Server {
             }
             if std::time::Instant::now() > end {
                 return Err(Failure::Failed(format!(
-                    "the server is not a {standing} within {PATIENCE:?}: {stands:?}"
+                    "the server is not a {standing} within {SERVE_TIMEOUT:?}: {stands:?}"
                 )));
             }
             std::thread::sleep(POLL_INTERVAL);
@@ -403,7 +403,7 @@ impl<'a> Servers<'a> {
     /// The place of the first shard's primary, once the backups of all primaries have everything.
     /// Starts servers again that have ended.
     pub(super) fn redundant(&mut self) -> Result<usize, Failure> {
-        let end = std::time::Instant::now() + PATIENCE;
+        let end = std::time::Instant::now() + SERVE_TIMEOUT;
         loop {
             for place in 0..self.running.len() {
                 if let Some(how) = self.running[place].child.try_wait().map_err(Failure::failed)? {
@@ -434,7 +434,7 @@ impl<'a> Servers<'a> {
                     )
                 });
                 return Err(Failure::Failed(format!(
-                    "the cache is not redundant within {PATIENCE:?}: {}",
+                    "the cache is not redundant within {SERVE_TIMEOUT:?}: {}",
                     lines.collect::<Vec<_>>().join("; ")
                 )));
             }
@@ -557,10 +557,10 @@ fn work(
 
 /// Waits until each client had an answer: none of them would see a kill before.
 fn all_answered(workers: &[Worker], answered: &AtomicU32) -> Result<(), Failure> {
-    let end = std::time::Instant::now() + PATIENCE;
+    let end = std::time::Instant::now() + SERVE_TIMEOUT;
     while (answered.load(Ordering::Relaxed) as usize) < workers.len() {
         if workers.iter().any(Worker::is_finished) || std::time::Instant::now() > end {
-            return Err(Failure::Failed(format!("a client had no answer within {PATIENCE:?}")));
+            return Err(Failure::Failed(format!("a client had no answer within {SERVE_TIMEOUT:?}")));
         }
         std::thread::sleep(POLL_INTERVAL);
     }

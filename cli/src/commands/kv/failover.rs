@@ -28,7 +28,7 @@ const KEYS: u64 = 16;
 /// So that every shard has some of them.
 const _: () = assert!(KEYS >= 2 * obol_kv::SHARDS_MAX as u64);
 /// A client without an answer after this time hangs.
-const PATIENCE: Duration = Duration::from_secs(20);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What a client saw.
 struct Gap {
@@ -141,8 +141,8 @@ fn measure(
 ) -> Result<Report, Failure> {
     let (mut failover, mut client) = (Distribution::new(), Distribution::new());
     let next = || {
-        let gap = gaps.recv_timeout(PATIENCE);
-        gap.map_err(|_| Failure::Failed(format!("the client had no answer within {PATIENCE:?}")))
+        let gap = gaps.recv_timeout(ANSWER_TIMEOUT);
+        gap.map_err(|_| Failure::Failed(format!("the client had no answer within {ANSWER_TIMEOUT:?}")))
     };
     // It reports its first success, too.
     next()?;

@@ -3,7 +3,7 @@
 //! nor newer than what its writer has begun. For registers with one writer that is linearizability,
 //! and it takes no memory however long it runs.
 
-use super::replicas::PATIENCE;
+use super::replicas::SERVE_TIMEOUT;
 use hdrhistogram::Histogram;
 use obol_fabric::host::clock;
 use obol_fabric::sim::Rng;
@@ -240,11 +240,11 @@ impl Work for Sweep<'_> {
 pub(crate) fn lost(site: &Site, keys: &[Known]) -> Result<(u64, Vec<String>), Failure> {
     let name = Name::new("smrc-check-last").map_err(Failure::failed)?;
     let mut client = ClientMember::join(site, name, super::POLL_INTERVAL).map_err(super::failure)?;
-    let until = std::time::Instant::now() + PATIENCE;
+    let until = std::time::Instant::now() + SERVE_TIMEOUT;
     let mut sweep = Sweep { keys, next: 0, asked: false, lost: 0, examples: Vec::new(), until };
     client.run(&mut sweep, &AtomicBool::new(false)).map_err(Failure::failed)?;
     if sweep.next < keys.len() {
-        return Err(Failure::Failed(format!("no answer to a read at the end within {PATIENCE:?}")));
+        return Err(Failure::Failed(format!("no answer to a read at the end within {SERVE_TIMEOUT:?}")));
     }
     Ok((sweep.lost, sweep.examples))
 }

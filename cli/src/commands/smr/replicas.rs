@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How long the replicas have to serve at first, and to be redundant again.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const SERVE_TIMEOUT: Duration = Duration::from_secs(20);
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Where a replica says that it stands.
@@ -151,7 +151,7 @@ impl<'a> Replicas<'a> {
     }
 
     fn until(&mut self, is: impl Fn(&str) -> bool) -> Result<(), Failure> {
-        let end = std::time::Instant::now() + PATIENCE;
+        let end = std::time::Instant::now() + SERVE_TIMEOUT;
         while !self.running.iter().all(|one| is(&one.standing.lock().standing)) {
             // It has said why.
             if self.running.iter_mut().any(|one| matches!(one.child.try_wait(), Ok(Some(_)))) {
@@ -166,12 +166,12 @@ impl<'a> Replicas<'a> {
     }
 
     fn not_ready(&self) -> Failure {
-        Failure::Failed(format!("the store is not redundant within {PATIENCE:?}: {}", self.stand()))
+        Failure::Failed(format!("the store is not redundant within {SERVE_TIMEOUT:?}: {}", self.stand()))
     }
 
     /// Waits until all replicas vote and have everything; returns the leader.
     pub(crate) fn redundant(&self) -> Result<usize, Failure> {
-        let end = std::time::Instant::now() + PATIENCE;
+        let end = std::time::Instant::now() + SERVE_TIMEOUT;
         loop {
             if let Some(leader) = self.redundant_leader() {
                 return Ok(leader);

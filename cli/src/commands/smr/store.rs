@@ -1,7 +1,7 @@
 //! A store of replicas and clients that a command starts, and faults of one replica at a time.
 
 use super::clients::Clients;
-use super::replicas::{self, PATIENCE, Replicas};
+use super::replicas::{self, Replicas, SERVE_TIMEOUT};
 use clap::ValueEnum;
 use obol_chaos::drills::studies::engines::{Fault, Victim};
 use obol_fabric::host::{Cluster, Impairment};
@@ -129,7 +129,7 @@ impl Store<'_> {
         missing: &str,
         mut is: impl FnMut(&mut Self) -> bool,
     ) -> Result<bool, Failure> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + SERVE_TIMEOUT;
         while !is(self) {
             if self.stop.load(Ordering::Relaxed) {
                 return Ok(false);
@@ -139,7 +139,7 @@ impl Store<'_> {
             }
             if Instant::now() > end {
                 let stand = self.replicas.stand();
-                return Err(Failure::Failed(format!("{missing} within {PATIENCE:?}: {stand}")));
+                return Err(Failure::Failed(format!("{missing} within {SERVE_TIMEOUT:?}: {stand}")));
             }
             std::thread::sleep(POLL_INTERVAL);
         }

@@ -34,7 +34,7 @@ const PUT_EVERY: u64 = 10;
 /// The core of a pinned client of another maker's server.
 const CLIENT_CORE: u32 = 1;
 /// A server that does not answer within this time hangs.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Requests of a round for which the share of the lease is reported: the paper's batches.
 const BATCH: f64 = 6.0;
 
