@@ -14,7 +14,7 @@ use crate::poll::sample::{EventRow, ProcessRow};
 use crate::screens::{Screen as _, events, members};
 use crate::state::Model;
 use crate::state::data::{Data, Status};
-use crate::theme::Role;
+use crate::theme::Tone;
 use crate::widgets::canvas::{Canvas, Cell, NONE, rate, wrapped};
 use obol_fabric::{Incarnation, Instant};
 use obol_membership::Kind;
@@ -190,17 +190,17 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     }
     let status = data.status(row);
     let title = [
-        Cell::new(row.name.to_string(), Role::Title),
-        Cell::new(format!("  {}", status.words().1), members::role(status)),
+        Cell::new(row.name.to_string(), Tone::Title),
+        Cell::new(format!("  {}", status.words().1), members::tone(status)),
     ];
-    let hint = Cell::new(model.keymap.fill("{open} its events  {back} closes"), Role::Dim);
+    let hint = Cell::new(model.keymap.fill("{open} its events  {back} closes"), Tone::Dim);
     let inside = canvas.frame(place, &title, &[hint]);
     let room = usize::from(inside.width.saturating_sub(HEADS_WIDE + 2));
     let mut y = inside.y;
     for (head, text) in facts(row, data, at) {
-        canvas.put(inside, inside.x + 1, y, head, Role::Dim);
+        canvas.put(inside, inside.x + 1, y, head, Tone::Dim);
         for line in wrapped(&text, room.max(1)) {
-            canvas.put(inside, inside.x + 1 + HEADS_WIDE, y, &line, Role::Text);
+            canvas.put(inside, inside.x + 1 + HEADS_WIDE, y, &line, Tone::Text);
             y += 1;
         }
     }
@@ -213,12 +213,12 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     };
     let mine: Vec<_> = data.events.iter().rev().filter(is_about).take(left).collect();
     if mine.is_empty() {
-        canvas.put(inside, inside.x + 1, y, "no events of it were read", Role::Dim);
+        canvas.put(inside, inside.x + 1, y, "no events of it were read", Tone::Dim);
     }
     for event in mine.into_iter().rev() {
         let (time, kind) = (events::time(event, data), event.event.name());
         let text = format!("{time}  {:<9} {kind:<14} {}", event.process, data.describe(event));
-        canvas.put(inside, inside.x + 1, y, &text, Role::Text);
+        canvas.put(inside, inside.x + 1, y, &text, Tone::Text);
         y += 1;
     }
 }
