@@ -8,7 +8,7 @@ use obol_membership::recorder::EventKind;
 use obol_membership::replace::{spares, vacant};
 use obol_membership::view::coordinator_name;
 use obol_observe::figures::total;
-use obol_observe::judge::Fault;
+use obol_observe::reason::Fault;
 use obol_observe::{Deciders, ObservedEvent, Observer, Process, Snapshot};
 use serde::Serialize;
 

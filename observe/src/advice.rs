@@ -2,7 +2,7 @@
 //! of supervisors know it, and what to do where the reason itself does not say it.
 
 use crate::calendar::TwoClocks;
-use crate::judge::{Fault, Reason};
+use crate::reason::{Fault, Reason};
 use crate::{Absence, ObservedEvent, Observer, Snapshot, timeline};
 use obol_fabric::{Incarnation, Instant, Name, ViewId};
 use obol_membership::recorder::EventKind;

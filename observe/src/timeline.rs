@@ -2,7 +2,7 @@
 //! the dead. Built from the flight recorders' own stamps, never from the time of reading.
 //! (Protocol, section 7.)
 
-use crate::observer::ObservedEvent;
+use crate::observed_event::ObservedEvent;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::recorder::{EventKind, Record};
 use obol_membership::{ActiveMutant, Kind, Mutant, Reason};
