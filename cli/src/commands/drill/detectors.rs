@@ -1,7 +1,7 @@
 //! `obol drill detectors`: failure detectors beside each other on a cluster.
 
 use super::accountable;
-use super::files::{How as HowToRun, go, keep_in, simulate};
+use super::running::{How as HowToRun, go, keep_in, simulate};
 use crate::logging::LogOptions;
 use clap::{Args, ValueEnum};
 use obol_chaos::drillfile::Drill;

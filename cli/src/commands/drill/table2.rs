@@ -1,7 +1,8 @@
 //! `obol drill run table2`: the paper's table with clusters of real processes that this command
 //! starts for itself.
 
-use super::files::{DrillRun, How, go, keep_in};
+use super::files::DrillRun;
+use super::running::{How, go, keep_in};
 use crate::signals;
 use obol_chaos::drillfile::{Drill, Metric};
 use obol_chaos::drills::studies::table2::{self, Cell, Found, Table, Wanted};

@@ -3,7 +3,7 @@
 
 use super::check::{POLL_EVERY, Servers};
 use super::session::{Session, Work};
-use crate::commands::drill::files as drills;
+use crate::commands::drill::text as drills;
 use obol_fabric::host::clock;
 use obol_fabric::{Drive, Incarnation, Instant, Name, ViewId};
 use obol_kv::{Client, Operation, Status};
