@@ -266,7 +266,7 @@ pub fn serve<S: Service, E: Detector, G: Guard>(
     observer: &mut impl Observer,
 ) -> Result<(), ReplicaError> {
     let name = settings.name;
-    let mut founds = settings.force_empty || settings.whose().left(site)?.is_empty();
+    let mut may_bootstrap = settings.force_empty || settings.whose().left(site)?.is_empty();
     let polls = settings.poll_every == Nanos::ZERO;
     // Scheduled as the agent that watches it; a thread that polls without a pause would block its
     // core for all others.
@@ -291,7 +291,7 @@ pub fn serve<S: Service, E: Detector, G: Guard>(
         let pace = Pace { poll_every, idle_every: IDLE_EVERY, patience: CHUNK_TIMEOUT, look_every };
         let replica = Replica::<S, E, G>::new(area, pace, empty()?);
         let voters = if settings.unreplicated { 1 } else { settings.voters };
-        let replica = if founds { replica.founding(number, voters) } else { replica };
+        let replica = if may_bootstrap { replica.founding(number, voters) } else { replica };
         let replica = if settings.unreplicated { replica.unreplicated() } else { replica };
         let (mut endpoint, mut node) = join(site, name, Actor::Replica(Box::new(replica)))?;
         if let Some(client) = client.take() {
@@ -328,7 +328,7 @@ pub fn serve<S: Service, E: Detector, G: Guard>(
             ReplicaState::Unsupported => return Err(ReplicaError::Unsupported(name)),
             // As the oldest without a place it gives way to a replica that has the log, and returns
             // with nothing: it had nothing.
-            _ => founds = false,
+            _ => may_bootstrap = false,
         }
     }
 }

@@ -103,7 +103,7 @@ pub(crate) struct Header {
     /// It needs a snapshot.
     pub(crate) gap: bool,
     /// It has no log, and may begin one.
-    pub(crate) founds: bool,
+    pub(crate) may_bootstrap: bool,
     /// Sessions in its state, for observers.
     pub(crate) sessions: u64,
     /// What it does, for observers.
@@ -147,14 +147,24 @@ impl Header {
         let sessions = sessions & ((1 << SESSION_BITS) - 1);
         let failed = Places((gap >> FLAG_BITS) as u8);
         let target = (gap >> FAILED_BITS) as u8;
-        let (gap, founds) = (gap & 1 != 0, gap & 2 != 0);
-        Some(Self { log, applied, gap, founds, sessions, activity, granted: Term(granted), failed, target })
+        let (gap, may_bootstrap) = (gap & 1 != 0, gap & 2 != 0);
+        Some(Self {
+            log,
+            applied,
+            gap,
+            may_bootstrap,
+            sessions,
+            activity,
+            granted: Term(granted),
+            failed,
+            target,
+        })
     }
 
     pub(crate) fn publish<F: Fabric>(&self, area: Area, fabric: &F) {
         let mut bytes = Vec::new();
-        let Self { log, applied, gap, founds, sessions, activity, granted, failed, target } = *self;
-        let flags = u64::from(founds) << 1 | u64::from(gap);
+        let Self { log, applied, gap, may_bootstrap, sessions, activity, granted, failed, target } = *self;
+        let flags = u64::from(may_bootstrap) << 1 | u64::from(gap);
         let gap = u64::from(target) << FAILED_BITS | u64::from(failed.0) << FLAG_BITS | flags;
         let sessions = sessions | (activity as u64) << SESSION_BITS;
         let words = [log, applied.index.0, applied.at.0, gap, sessions, granted.0];
@@ -177,7 +187,7 @@ pub(crate) struct Report {
     /// It needs a snapshot.
     pub(crate) gap: bool,
     /// It has no log, and may begin one.
-    pub(crate) founds: bool,
+    pub(crate) may_bootstrap: bool,
     /// It is to leave, and waits until it does not vote.
     pub(crate) leaves: bool,
     pub(crate) applied: Index,
@@ -187,8 +197,8 @@ pub(crate) struct Report {
 
 impl Report {
     fn encode(&self, out: &mut Vec<u8>) {
-        let Self { who, to, log, term, gap, founds, leaves, applied, freed } = *self;
-        let flags = u64::from(leaves) << 2 | u64::from(founds) << 1 | u64::from(gap);
+        let Self { who, to, log, term, gap, may_bootstrap, leaves, applied, freed } = *self;
+        let flags = u64::from(leaves) << 2 | u64::from(may_bootstrap) << 1 | u64::from(gap);
         let term = term.0 << REPORT_FLAG_BITS | flags;
         sealed::seal([who.0, to.0, log, term, applied.0, freed.index.0, freed.at.0], out);
     }
@@ -203,7 +213,7 @@ impl Report {
             log,
             term: Term(term >> REPORT_FLAG_BITS),
             gap: term & 1 != 0,
-            founds: term & 2 != 0,
+            may_bootstrap: term & 2 != 0,
             leaves: term & 4 != 0,
             applied: Index(applied),
             freed: Point { index: Index(index), at: Offset(at) },
@@ -356,7 +366,7 @@ impl Follow {
         leader: (Incarnation, Address),
         area: Area,
         replicated: &Replicated<S>,
-        (founds, leaves): (bool, bool),
+        (may_bootstrap, leaves): (bool, bool),
         fabric: &mut F,
     ) {
         let freed = replicated.freed();
@@ -374,7 +384,7 @@ impl Follow {
         let gap = replicated.is_behind();
         self.reported = Some((self.head.term, gap, freed));
         let (term, log, applied) = (self.head.term, replicated.state.log, replicated.state.applied.index);
-        let report = Report { who: own, to: leader.0, log, term, gap, founds, leaves, applied, freed };
+        let report = Report { who: own, to: leader.0, log, term, gap, may_bootstrap, leaves, applied, freed };
         report.encode(&mut self.buffer);
         let to = Remote { at: leader.1, offset: area.report(replica) };
         fabric.write_unsignaled(to, &self.buffer, token(Part::Send, 0));

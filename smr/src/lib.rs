@@ -71,7 +71,7 @@ pub use members::{CLIENT_PREFIX, REPLICA_PREFIX, clients, replicas};
 pub use mutants::Mutant;
 pub use node::{Actor, Node};
 pub use position::{Index, Term};
-pub use preset::{Active, Detector, Election, Guard, Known, Look, Others, Reads, Reign, Turn, Views};
+pub use preset::{Active, Detector, Election, Guard, Known, Leadership, Look, Others, Reads, Turn, Views};
 pub use presets::Preset;
 pub use replica::{Departure, Pace, Replica, ReplicaState};
 pub use scores::PullScore;

@@ -14,7 +14,7 @@ use obol_membership::View;
 
 /// Who should lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Reign {
+pub struct Leadership {
     /// The replica.
     pub leader: Incarnation,
     /// Its address.
@@ -114,13 +114,16 @@ pub enum Others {
 impl Others {
     /// From the headers of all other replicas of the view, as far as they were READ. `own` is this one,
     /// and whether it may begin a log.
-    pub(crate) fn of((own, founds): (Incarnation, bool), headers: &[(Incarnation, Option<Header>)]) -> Self {
+    pub(crate) fn of(
+        (own, may_bootstrap): (Incarnation, bool),
+        headers: &[(Incarnation, Option<Header>)],
+    ) -> Self {
         let known = || headers.iter().filter_map(|(who, header)| Some((*who, (*header)?)));
         if known().any(|(_, header)| header.log != 0) {
             Self::HaveLog
         } else if known().count() < headers.len() {
             Self::Unknown
-        } else if known().any(|(who, header)| header.founds && (!founds || who < own)) {
+        } else if known().any(|(who, header)| header.may_bootstrap && (!may_bootstrap || who < own)) {
             Self::MayFound
         } else {
             Self::HaveNothing
@@ -136,10 +139,10 @@ pub trait Detector: Clone + Debug + Default + Eq + Hash {
     /// Installs a newer view.
     fn install(&mut self, view: &View);
     /// Who should lead now, as far as this replica knows.
-    fn reign(&self) -> Option<Reign>;
+    fn leadership(&self) -> Option<Leadership>;
     /// The leader to which this replica reports while it does not lead.
     fn leader(&self) -> Option<(Incarnation, Address)> {
-        self.reign().map(|reign| (reign.leader, reign.at))
+        self.leadership().map(|leadership| (leadership.leader, leadership.at))
     }
     /// The voters that it takes for failed: others READ this.
     fn failed(&self) -> Places {
@@ -153,7 +156,7 @@ pub trait Detector: Clone + Debug + Default + Eq + Hash {
     fn others(&self, _own: (Incarnation, bool)) -> Others {
         Others::Unknown
     }
-    /// Does what is due. Returns whether what [`Detector::reign`] says has changed.
+    /// Does what is due. Returns whether what [`Detector::leadership`] says has changed.
     fn poll<F: Fabric>(&mut self, _now: Instant, _known: &Known<'_>, _fabric: &mut F) -> bool {
         false
     }
@@ -250,7 +253,7 @@ pub trait Guard: Clone + Debug + Default + Eq + Hash {
 /// back.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Views {
-    reign: Option<Reign>,
+    leadership: Option<Leadership>,
 }
 
 impl Detector for Views {
@@ -261,15 +264,15 @@ impl Detector for Views {
     /// same base, and the later leader's is higher.
     fn install(&mut self, view: &View) {
         let oldest = members::replicas(view).next();
-        let known = self.reign;
-        self.reign = oldest.map(|oldest| match known {
-            Some(reign) if reign.leader == oldest.incarnation => reign,
-            _ => Reign { leader: oldest.incarnation, at: oldest.address, term: Term(view.base.0) },
+        let known = self.leadership;
+        self.leadership = oldest.map(|oldest| match known {
+            Some(leadership) if leadership.leader == oldest.incarnation => leadership,
+            _ => Leadership { leader: oldest.incarnation, at: oldest.address, term: Term(view.base.0) },
         });
     }
 
-    fn reign(&self) -> Option<Reign> {
-        self.reign
+    fn leadership(&self) -> Option<Leadership> {
+        self.leadership
     }
 }
 

@@ -24,8 +24,8 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
         if let (Some(own), Some(leader)) = (self.own, leader)
             && self.at < REPLICAS_MAX
         {
-            let founds = self.founds.is_some() && self.replicated.state.log == 0;
-            let says = (founds, self.retires);
+            let may_bootstrap = self.may_bootstrap.is_some() && self.replicated.state.log == 0;
+            let says = (may_bootstrap, self.retires);
             self.note_told(now, leader.0);
             self.follow.report(now, own, self.at, leader, self.area, &self.replicated, says, fabric);
             if self.replicated.gap {
@@ -52,7 +52,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
         match self.loader.on_read(now, own, id, result, &mut self.replicated, may_load) {
             Ok(false) => {}
             Ok(true) => {
-                self.founds = None;
+                self.may_bootstrap = None;
                 if let Role::TakingOver { takeover, behind } = &mut self.role {
                     *behind = None;
                     takeover.touch();

@@ -45,7 +45,7 @@ pub struct Replica<S, D = Views, G = Active> {
     area: Area,
     pace: Pace,
     /// It may begin a log of this identity, for this number of voters.
-    founds: Option<(u64, u32)>,
+    may_bootstrap: Option<(u64, u32)>,
     unreplicated: bool,
     time: LogTime,
     replicated: Replicated<S>,
@@ -105,7 +105,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
         Self {
             area,
             pace,
-            founds: None,
+            may_bootstrap: None,
             unreplicated: false,
             time: LogTime::default(),
             replicated,

@@ -32,7 +32,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             return;
         }
         if let Some(own) = self.own.filter(|_| self.replicated.state.log == 0) {
-            self.found_or_wait(own, fabric);
+            self.bootstrap_or_wait(own, fabric);
         }
         let pending = match &self.role {
             // Another leader may write here, so this one was excluded.
@@ -80,11 +80,13 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
 
     /// Leads, or not, as the detector says.
     pub(super) fn elect<F: Fabric>(&mut self, fabric: &mut F) {
-        let reign = self.detector.reign();
-        let is_to_lead = self.own.is_some() && reign.map(|reign| reign.leader) == self.own;
+        let leadership = self.detector.leadership();
+        let is_to_lead = self.own.is_some() && leadership.map(|leadership| leadership.leader) == self.own;
         let leads = is_to_lead && !self.follow.misfit;
         let is_of_reign = match &self.role {
-            Role::TakingOver { .. } | Role::Leading(_) => reign.map(|reign| reign.term) == Some(self.term()),
+            Role::TakingOver { .. } | Role::Leading(_) => {
+                leadership.map(|leadership| leadership.term) == Some(self.term())
+            }
             Role::Following | Role::Waiting | Role::Yields => true,
         };
         let waits = !D::OF_VIEWS && matches!(self.role, Role::Waiting);
@@ -97,7 +99,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
                 Role::TakingOver { takeover, .. } => takeover.touch(),
                 Role::Yields => {}
                 Role::Following | Role::Waiting => {
-                    self.take_over(reign.map_or(Term(0), |reign| reign.term), fabric);
+                    self.take_over(leadership.map_or(Term(0), |leadership| leadership.term), fabric);
                 }
             }
         }
@@ -128,7 +130,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             return;
         }
         if self.replicated.state.log == 0
-            && let Some((id, voters)) = self.founds.take()
+            && let Some((id, voters)) = self.may_bootstrap.take()
         {
             self.found(id, voters, fabric);
         }

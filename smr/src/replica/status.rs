@@ -184,10 +184,10 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
         };
         let granted = self.guard.granted();
         let (log, applied, gap) = (*log, *applied, self.replicated.is_behind());
-        let founds = log == 0 && self.founds.is_some();
+        let may_bootstrap = log == 0 && self.may_bootstrap.is_some();
         let failed = self.detector.failed();
         let target = if log == 0 { 0 } else { u8::try_from(config.target).unwrap_or(u8::MAX) };
-        let header = Header { log, applied, gap, founds, sessions, activity, granted, failed, target };
+        let header = Header { log, applied, gap, may_bootstrap, sessions, activity, granted, failed, target };
         if self.published != Some(header) {
             self.published = Some(header);
             header.publish(self.area, fabric);

@@ -374,8 +374,8 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
         let area = Area::of(&config.layout).expect("there is room");
         let actor = if REPLICAS.contains(&node) {
             let replica = self.new_replica();
-            let founds = node == REPLICAS.start && !self.has_begun;
-            let replica = if founds { replica.founding(of_first_log(seed), VOTERS) } else { replica };
+            let may_bootstrap = node == REPLICAS.start && !self.has_begun;
+            let replica = if may_bootstrap { replica.founding(of_first_log(seed), VOTERS) } else { replica };
             Actor::Replica(Box::new(replica))
         } else {
             let client = Client::new(area, seed, POLL_EVERY, AGAIN_EVERY);

@@ -166,8 +166,8 @@ impl Replicas {
                     look_every: setting.look_every,
                 };
                 let replica = Replica::new(area, pace, Nothing);
-                let founds = node == REPLICAS.start;
-                let replica = if founds { replica.founding(drawn, VOTERS) } else { replica };
+                let may_bootstrap = node == REPLICAS.start;
+                let replica = if may_bootstrap { replica.founding(drawn, VOTERS) } else { replica };
                 let member = start.member(Kind::App, name("smr-", node));
                 Role::Node(Box::new(Node::new(member, Actor::Replica(Box::new(replica)))))
             };
