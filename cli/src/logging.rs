@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use obol_fabric::Name;
-use obol_logs::{Destination, Format, Levels, Settings, Whose};
+use obol_logs::{Destination, Format, Levels, LogOwner, Settings};
 use obol_node::Site;
 use obol_term::output;
 use std::fmt::Display;
@@ -89,8 +89,8 @@ impl LogOptions {
     /// Starts the log of this process, as `process` of the cluster. `agent` is the one in whose region
     /// it has its seat. A process works without a log.
     pub(crate) fn start(&self, root: &Path, site: &Site, process: Name, agent: Option<Name>) {
-        let whose = Whose { root: root.to_owned(), cluster: site.cluster.clone(), process, agent };
-        if let Err(error) = obol_logs::start(&self.settings(), whose) {
+        let owner = LogOwner { root: root.to_owned(), cluster: site.cluster.clone(), process, agent };
+        if let Err(error) = obol_logs::start(&self.settings(), owner) {
             // Whether anybody reads this does not matter to the process.
             let _ = output::remark(format_args!("obol: {process} writes no log: {error}"));
         }

@@ -1,7 +1,7 @@
 //! A replica's thread: a member that keeps the log, until it is stopped or cannot serve any more.
 
 use crate::holders::{Holder, seconds};
-use crate::marks::{self, Whose};
+use crate::marks::{self, MarkOwner};
 use crate::{AGAIN_EVERY, ReplicaError, area, join};
 use obol_fabric::host::{Waker, clock, sched};
 use obol_fabric::verbs::{retry_within, timeout_of};
@@ -81,8 +81,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    const fn whose(&self) -> Whose {
-        if self.temporary { Whose::Command } else { Whose::Users }
+    const fn whose(&self) -> MarkOwner {
+        if self.temporary { MarkOwner::Command } else { MarkOwner::User }
     }
 }
 

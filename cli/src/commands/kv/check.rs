@@ -5,7 +5,7 @@
 
 use super::Sharding;
 use super::freeze::{Freezer, Running};
-use super::marks::Whose;
+use super::marks::MarkOwner;
 use super::session::{Session, Work};
 use crate::leaving::{forget_own, let_leave};
 use clap::Args;
@@ -358,7 +358,7 @@ impl Drop for Servers<'_> {
         self.running.clear();
         // The keys belonged to this command only, and so did servers that it has killed.
         if let Ok(site) = Site::open(self.root, self.cluster) {
-            Whose::Command.clear_all(&site);
+            MarkOwner::Command.clear_all(&site);
         }
         let own: Vec<String> = (0..places).map(name).collect();
         // Servers of shards have a suffix.

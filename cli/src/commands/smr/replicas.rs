@@ -5,7 +5,7 @@ use obol_fabric::host::sched;
 use obol_fabric::host::this_program;
 use obol_node::Site;
 use obol_observe::{Observer, Process};
-use obol_replica::Whose;
+use obol_replica::MarkOwner;
 use obol_smr::REPLICA_PREFIX;
 use obol_term::output::Failure;
 use parking_lot::Mutex;
@@ -60,7 +60,7 @@ impl Drop for Replicas<'_> {
         self.running.clear();
         // The keys belonged to this command only.
         let own: Vec<String> = (0..self.before + count).map(name).collect();
-        own.iter().for_each(|name| Whose::Command.clear(self.site, name));
+        own.iter().for_each(|name| MarkOwner::Command.clear(self.site, name));
         forget_own(self.root, self.site.cluster.name(), |name| own.iter().any(|own| own == name));
     }
 }

@@ -328,7 +328,7 @@ pub(super) fn run(root: &Path, site: &Site, options: &Options) -> Result<ExitCod
     let others = others(site.cluster.dir(), options)?;
     let own = own(root, site, options)?;
     // The servers are gone, as this command wanted it.
-    super::marks::Whose::Command.clear_all(site);
+    super::marks::MarkOwner::Command.clear_all(site);
     let all: Vec<&Timed> = floor.iter().chain([&own.timed]).chain(&others).collect();
     report_latencies(&own.timed, &all, options.json)?;
     let throughput = own.timed.rate.unwrap_or_default() as f64;
