@@ -24,7 +24,7 @@ mod parse;
 mod tests;
 
 use admission::{Journal, Password};
-use batches::{Batches, Connections, Way};
+use batches::{Batches, Connections, OperationSink};
 use beside::Sleeper;
 use connection::{Connection, READ_BYTES};
 use local::{Session, Setting};
@@ -368,7 +368,7 @@ struct Through<'a, D> {
     endpoint: &'a mut D,
 }
 
-impl<D: Drive> Way for Through<'_, D> {
+impl<D: Drive> OperationSink for Through<'_, D> {
     fn is_busy(&self) -> bool {
         self.client.is_busy()
     }
