@@ -110,7 +110,7 @@ pub(super) fn run(root: &Path, cluster: Name, json: bool) -> Result<ExitCode, Fa
 
 /// What all hosts of a cluster have of it, as far as an operator has asked them.
 #[derive(Debug, Default)]
-pub(super) struct Asked {
+pub(super) struct RecoveryInputs {
     /// Coordinators of other hosts whose memory is there.
     pub(super) there: Numbers,
     /// Those whose memory is lost, or that were given up with their host.
@@ -121,7 +121,7 @@ pub(super) struct Asked {
     pub(super) silent: Vec<IpAddr>,
 }
 
-impl Asked {
+impl RecoveryInputs {
     /// Reads `reports` of other hosts; those in `lost` are given up.
     pub(super) fn of(site: &Site, reports: &[impl AsRef<Path>], lost: &[IpAddr]) -> Result<Self, Failure> {
         let network = site.deployment.network.as_ref().filter(|network| !network.hosts.is_empty());

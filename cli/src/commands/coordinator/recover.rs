@@ -5,7 +5,7 @@
 //! Its id, and its incarnations, lie beyond any that can have been decided after the view that was
 //! found.
 
-use super::inspect::{self, Asked, is_there};
+use super::inspect::{self, RecoveryInputs, is_there};
 use super::{lock, shown, start};
 use crate::commands::watch::save;
 use crate::values::span;
@@ -99,7 +99,7 @@ fn source(from: &str, site: &Site, known: Option<View>) -> Result<View, Failure>
 
 /// Refuses while a majority of those who decide can be read or started, and while that is not
 /// known.
-fn disaster(site: &Site, view: &View, snapshot: &Snapshot, asked: &Asked) -> Result<(), Failure> {
+fn disaster(site: &Site, view: &View, snapshot: &Snapshot, asked: &RecoveryInputs) -> Result<(), Failure> {
     let network = site.deployment.network.as_ref();
     let (mut there, mut unknown) = (Vec::new(), Vec::new());
     for acceptor in &view.acceptors {
@@ -329,7 +329,7 @@ pub(super) fn run(root: &Path, cluster: Name, options: &Recover) -> Result<ExitC
     let _one = lock(site.cluster.dir())?;
     let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?;
     let snapshot = observer.snapshot();
-    let mut asked = Asked::of(&site, &options.report, &options.lost)?;
+    let mut asked = RecoveryInputs::of(&site, &options.report, &options.lost)?;
     let seen = snapshot.view.as_deref().cloned();
     let known = [inspect::known(&site)?, seen, asked.newest.take()];
     let known = known.into_iter().flatten().max_by_key(|view| view.rank());

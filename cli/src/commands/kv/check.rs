@@ -7,7 +7,7 @@ use super::Sharding;
 use super::freeze::{Freezer, Running};
 use super::marks::MarkOwner;
 use super::session::{Session, Work};
-use crate::leaving::{forget_own, let_leave};
+use crate::leaving::{forget_own, terminate_and_wait};
 use clap::Args;
 use hdrhistogram::Histogram;
 use obol_fabric::host::this_program;
@@ -83,7 +83,7 @@ struct Known {
 }
 
 /// An operation that waits for its answer.
-enum Asked {
+enum Pending {
     Put {
         key: usize,
         value: u64,
@@ -117,7 +117,7 @@ struct Checker<'a> {
     rng: Rng,
     /// Counts clients that had an answer.
     answered: &'a AtomicU32,
-    asked: BTreeMap<u64, (Asked, Instant)>,
+    asked: BTreeMap<u64, (Pending, Instant)>,
     /// The newest answer of each shard, and whose it was.
     last: BTreeMap<u32, (Instant, Incarnation)>,
     tally: Tally,
@@ -148,16 +148,16 @@ impl Checker<'_> {
                 self.tally.failovers.push(now.since(last).0);
             }
         }
-        let which = usize::from(matches!(asked, Asked::Put { .. }));
+        let which = usize::from(matches!(asked, Pending::Put { .. }));
         self.tally.latencies[which].saturating_record(now.since(begun_at).0);
         let wrong = match asked {
-            Asked::Put { key, value } => {
+            Pending::Put { key, value } => {
                 self.tally.puts += 1;
                 self.keys[key].shown.fetch_max(value, Ordering::SeqCst);
                 (done.status != Status::Done)
                     .then(|| format!("a PUT of key {key} ended with {:?}", done.status))
             }
-            Asked::Get { key, shown } => {
+            Pending::Get { key, shown } => {
                 self.tally.gets += 1;
                 let found = if done.status == Status::Missing { Some(0) } else { value(&done.value) };
                 let begun = self.keys[key].begun.load(Ordering::SeqCst);
@@ -181,17 +181,17 @@ impl Checker<'_> {
         }
     }
 
-    fn next(&mut self) -> (Operation, Asked) {
+    fn next(&mut self) -> (Operation, Pending) {
         if self.rng.below(5) == 0 {
             // Only this thread writes it, and numbers its values in the order in which it begins
             // them.
             let key = self.own.start + self.rng.below(KEYS_EACH) as usize;
             let value = self.keys[key].begun.fetch_add(1, Ordering::SeqCst) + 1;
-            return (Operation::Put(key as u64, bytes(value)), Asked::Put { key, value });
+            return (Operation::Put(key as u64, bytes(value)), Pending::Put { key, value });
         }
         let key = self.rng.below(self.keys.len() as u64) as usize;
         let shown = self.keys[key].shown.load(Ordering::SeqCst);
-        (Operation::Get(key as u64), Asked::Get { key, shown })
+        (Operation::Get(key as u64), Pending::Get { key, shown })
     }
 }
 
@@ -214,11 +214,11 @@ impl Work for Checker<'_> {
 
 /// Set when a server reports that no server has the complete state.
 #[derive(Default)]
-pub(super) struct Fate {
+pub(super) struct Disruption {
     stopped: AtomicBool,
 }
 
-impl Fate {
+impl Disruption {
     /// Takes note of where a server stands now.
     fn note(&self, now: &str) {
         if now == "stopped" {
@@ -243,7 +243,7 @@ impl Server {
         name: &str,
         shards: u32,
         options: &[&str],
-        fate: &Arc<Fate>,
+        disruption: &Arc<Disruption>,
     ) -> std::io::Result<Self> {
         let mut command = this_program::command()?;
         sched::pass_parent_id(&mut command).arg("--root").arg(root).args([
@@ -259,7 +259,7 @@ impl Server {
         command.args(["--shards", &shards.to_string()]);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let standing = Arc::new(Mutex::new(vec![Stands::default(); shards as usize]));
-        let (states, fate) = (Arc::clone(&standing), Arc::clone(fate));
+        let (states, disruption) = (Arc::clone(&standing), Arc::clone(disruption));
         let Some(out) = child.stdout.take() else { return Err(std::io::Error::other("no pipe")) };
         std::thread::Builder::new().name("obol-reports".to_owned()).spawn(move || {
             for line in BufReader::new(out).lines().map_while(Result::ok) {
@@ -271,7 +271,7 @@ impl Server {
                 let Some(state) = shard.and_then(|shard| states.get_mut(shard.wrapping_sub(1))) else {
                     continue;
                 };
-                fate.note(&standing);
+                disruption.note(&standing);
                 *state = (standing, redundant);
             }
         })?;
@@ -322,7 +322,7 @@ impl Drop for Server {
 }
 
 /// Rejects a cluster with servers: further ones would not serve.
-pub(super) fn alone(root: &Path, cluster: Name) -> Result<(), Failure> {
+pub(super) fn require_no_servers(root: &Path, cluster: Name) -> Result<(), Failure> {
     let seen = Observer::open(root, cluster).map_err(Failure::refused)?.snapshot();
     let serves = |p: &&Process| p.alive && p.name.as_str().starts_with(obol_kv::SERVER_PREFIX);
     let others: Vec<&str> = seen.all_processes().filter(serves).map(|p| p.name.as_str()).collect();
@@ -348,12 +348,12 @@ pub(super) struct Servers<'a> {
     options: &'a [&'a str],
     pub(super) running: Vec<Server>,
     pids: Running,
-    fate: Arc<Fate>,
+    disruption: Arc<Disruption>,
 }
 
 impl Drop for Servers<'_> {
     fn drop(&mut self) {
-        let_leave(self.running.iter_mut().map(|server| &mut server.child));
+        terminate_and_wait(self.running.iter_mut().map(|server| &mut server.child));
         let places = self.running.len();
         self.running.clear();
         // The keys belonged to this command only, and so did servers that it has killed.
@@ -375,13 +375,13 @@ impl<'a> Servers<'a> {
         shards: u32,
         options: &'a [&'a str],
     ) -> Result<Self, Failure> {
-        alone(root, cluster)?;
-        let (running, pids, fate) = (Vec::new(), Arc::default(), Arc::default());
-        let mut all = Self { root, cluster, shards, options, running, pids, fate };
+        require_no_servers(root, cluster)?;
+        let (running, pids, disruption) = (Vec::new(), Arc::default(), Arc::default());
+        let mut all = Self { root, cluster, shards, options, running, pids, disruption };
         let anew = [options, &["--force-empty"]].concat();
         for place in 0..count {
             // The check starts empty, whatever was there before. No server may start empty later.
-            let server = Server::start(root, cluster, &name(place), shards, &anew, &all.fate);
+            let server = Server::start(root, cluster, &name(place), shards, &anew, &all.disruption);
             all.running.push(server.map_err(Failure::failed)?);
         }
         all.list();
@@ -396,7 +396,7 @@ impl<'a> Servers<'a> {
 
     /// Starts the server of a place.
     fn server(&self, place: usize) -> Result<Server, Failure> {
-        Server::start(self.root, self.cluster, &name(place), self.shards, self.options, &self.fate)
+        Server::start(self.root, self.cluster, &name(place), self.shards, self.options, &self.disruption)
             .map_err(Failure::failed)
     }
 
@@ -594,7 +594,7 @@ pub(super) fn run(root: &Path, site: &Arc<Site>, options: &Options) -> Result<Ex
         Servers::start(root, cluster, options.servers as usize, options.sharding.shards, &every)?;
     servers.redundant()?;
     // Before that they may have come in any order.
-    servers.fate.stopped.store(false, Ordering::SeqCst);
+    servers.disruption.stopped.store(false, Ordering::SeqCst);
     let keys: Arc<Vec<Known>> =
         Arc::new((0..u64::from(options.clients) * KEYS_EACH).map(|_| Known::default()).collect());
     let stop = Arc::new(AtomicBool::new(false));
@@ -605,7 +605,7 @@ pub(super) fn run(root: &Path, site: &Arc<Site>, options: &Options) -> Result<Ex
     let mut kills = 0;
     let freezes = |every| Freezer::start(Arc::clone(&servers.pids), every, options.freeze_max);
     let freezer = options.freeze_every.map(freezes).transpose()?;
-    let went = all_answered(&workers, &answered).and_then(|()| inject(&mut servers, options, &mut kills));
+    let outcome = all_answered(&workers, &answered).and_then(|()| inject(&mut servers, options, &mut kills));
     let frozen = freezer.as_ref().map_or(0, Freezer::frozen);
     drop(freezer);
     stop.store(true, Ordering::Relaxed);
@@ -614,16 +614,16 @@ pub(super) fn run(root: &Path, site: &Arc<Site>, options: &Options) -> Result<Ex
         let ended = worker.join().map_err(|_| Failure::Failed("a client panicked".to_owned()))?;
         tallies.push(ended?);
     }
-    let summary = summary(&tallies, (kills, frozen), servers.fate.stopped.load(Ordering::SeqCst));
+    let summary = summary(&tallies, (kills, frozen), servers.disruption.stopped.load(Ordering::SeqCst));
     report(&tallies, &summary, options.json)?;
     // What clients saw counts, whatever became of the servers.
     verdict(&summary)?;
-    went?;
-    happened(options, &summary).map(|()| ExitCode::SUCCESS)
+    outcome?;
+    require_injected_faults(options, &summary).map(|()| ExitCode::SUCCESS)
 }
 
-/// Whether the faults that were asked for came; an outcome without them says nothing about them.
-fn happened(options: &Options, summary: &Summary) -> Result<(), Failure> {
+/// Fails if a requested fault was never injected: the outcome would prove nothing.
+fn require_injected_faults(options: &Options, summary: &Summary) -> Result<(), Failure> {
     let wanted =
         [("kill", options.kill_every, summary.kills), ("freeze", options.freeze_every, summary.freezes)];
     let missing =

@@ -151,8 +151,8 @@ enum Happening {
     Shim(Option<Report>),
 }
 
-/// A life of the program, as it goes.
-struct Course {
+/// One run of the program.
+struct RunningProgram {
     life: Arc<Life>,
     threads: Vec<JoinHandle<()>>,
     own: Incarnation,
@@ -313,8 +313,8 @@ impl Supervisor<'_> {
         loop {
             let begun = Instant::now();
             let code = match self.begin()? {
-                Ok(course) => {
-                    let status = self.live(course)?;
+                Ok(running) => {
+                    let status = self.live(running)?;
                     if let Err(error) = self.children.end_orphans() {
                         self.journal.write(&Message::Trouble { text: error.to_string() });
                     }
@@ -350,7 +350,7 @@ impl Supervisor<'_> {
 
     /// Starts the program; nothing joins before it was executed. If it cannot be, the error is the
     /// exit code that says so.
-    fn begin(&mut self) -> io::Result<Result<Course, u8>> {
+    fn begin(&mut self) -> io::Result<Result<RunningProgram, u8>> {
         self.shim.start(&self.environment)?;
         let process = loop {
             match self.next(None)? {
@@ -374,19 +374,20 @@ impl Supervisor<'_> {
         self.journal.write(&Message::Started { pid: process.pid });
         let life = Arc::new(Life::new(self.location.clone(), self.node, self.options.name, process));
         let own = Incarnation::NONE;
-        let mut course = Course { life, threads: Vec::new(), own, kill_at: None, killed: None, status: None };
+        let mut running =
+            RunningProgram { life, threads: Vec::new(), own, kill_at: None, killed: None, status: None };
         if self.stopping {
-            self.kill(&mut course, "it was terminated during its start")?;
+            self.kill(&mut running, "it was terminated during its start")?;
         } else if let Some(health) = health::Health::of(self.options, &self.environment) {
-            course.threads.push(health.start(
-                Arc::clone(&course.life),
+            running.threads.push(health.start(
+                Arc::clone(&running.life),
                 Arc::clone(&self.children),
                 self.tx.clone(),
             )?);
         } else {
-            self.join(&mut course)?;
+            self.join(&mut running)?;
         }
-        Ok(Ok(course))
+        Ok(Ok(running))
     }
 
     /// The next happening, if there is one within [`POLL_INTERVAL`] and before that time. A shim
@@ -403,16 +404,16 @@ impl Supervisor<'_> {
     }
 
     /// One life of the program, until nothing of it runs any more and its membership has ended.
-    fn live(&mut self, mut course: Course) -> io::Result<ExitStatus> {
+    fn live(&mut self, mut running: RunningProgram) -> io::Result<ExitStatus> {
         loop {
-            let happening = self.next(course.kill_at)?;
+            let happening = self.next(running.kill_at)?;
             match happening {
-                Some(Happening::Signal(signal)) if PASSED.contains(&signal) => course.life.pass(signal),
+                Some(Happening::Signal(signal)) if PASSED.contains(&signal) => running.life.pass(signal),
                 Some(Happening::Signal(signal)) if ENDING.contains(&signal) => {
-                    self.stop(signal, &mut course)?;
+                    self.stop(signal, &mut running)?;
                 }
                 Some(Happening::Signal(_)) => self.children.reap_orphans()?,
-                Some(Happening::Healthy) => self.join(&mut course)?,
+                Some(Happening::Healthy) => self.join(&mut running)?,
                 Some(Happening::NotYetHealthy) => {
                     let failures = self.options.health_failures;
                     let text = format!(
@@ -421,41 +422,41 @@ impl Supervisor<'_> {
                     self.journal.write(&Message::Trouble { text });
                 }
                 Some(Happening::Unhealthy) => {
-                    self.lost("its health command fails", &mut course);
-                    self.kill(&mut course, "its health command fails")?;
+                    self.lost("its health command fails", &mut running);
+                    self.kill(&mut running, "its health command fails")?;
                 }
-                Some(Happening::MembershipEvent(event)) => self.handle_membership(event, &mut course)?,
+                Some(Happening::MembershipEvent(event)) => self.handle_membership(event, &mut running)?,
                 Some(Happening::Shim(Some(Report::Gone))) => break,
-                Some(Happening::Shim(report)) => self.handle_report(report, &mut course)?,
+                Some(Happening::Shim(report)) => self.handle_report(report, &mut running)?,
                 None => {}
             }
-            if course.kill_at.take_if(|at| Instant::now() >= *at).is_some() {
+            if running.kill_at.take_if(|at| Instant::now() >= *at).is_some() {
                 let grace = Nanos::from_std(self.options.grace);
-                self.kill(&mut course, &format!("it did not end within {grace}"))?;
+                self.kill(&mut running, &format!("it did not end within {grace}"))?;
             }
         }
-        self.finish(course)
+        self.finish(running)
     }
 
     /// Handles a report of the shim about a running program.
-    fn handle_report(&mut self, report: Option<Report>, course: &mut Course) -> io::Result<()> {
+    fn handle_report(&mut self, report: Option<Report>, running: &mut RunningProgram) -> io::Result<()> {
         match report {
             // A frozen program must not wake up in a role that another has taken.
             Some(Report::Stopped) => {
-                self.lost("it was frozen", course);
-                self.kill(course, "it was frozen")?;
+                self.lost("it was frozen", running);
+                self.kill(running, "it was frozen")?;
             }
             Some(Report::Killed(cause)) => {
                 if cause == Cause::RunStopped {
-                    self.lost(RUN_STOPPED, course);
-                    (course.killed, course.kill_at) = (Some(RUN_STOPPED.to_owned()), None);
-                    course.life.stop_joining();
+                    self.lost(RUN_STOPPED, running);
+                    (running.killed, running.kill_at) = (Some(RUN_STOPPED.to_owned()), None);
+                    running.life.stop_joining();
                 }
-                let why = course.killed.clone().unwrap_or_default();
+                let why = running.killed.clone().unwrap_or_default();
                 self.journal.write(&Message::Killed { why });
             }
-            Some(Report::Lives) if course.killed.is_none() => course.life.lives(),
-            Some(Report::Ended(status)) => course.status = Some(ExitStatus::from_raw(status)),
+            Some(Report::Lives) if running.killed.is_none() => running.life.lives(),
+            Some(Report::Ended(status)) => running.status = Some(ExitStatus::from_raw(status)),
             Some(Report::Slow(pids)) => {
                 let text = format!(
                     "these processes do not end after SIGKILL, and it stays a member until they do: {pids:?}"
@@ -466,8 +467,8 @@ impl Supervisor<'_> {
             Some(Report::Started { .. } | Report::NotStarted { .. } | Report::Lives | Report::Gone) => {}
             None => {
                 let error = self.shim_died();
-                course.life.over(End::Dead);
-                self.lost("its shim process died", course);
+                running.life.over(End::Dead);
+                self.lost("its shim process died", running);
                 return Err(error);
             }
         }
@@ -492,27 +493,27 @@ impl Supervisor<'_> {
     }
 
     /// Asks the program to end; kills it at the second request.
-    fn stop(&mut self, signal: i32, course: &mut Course) -> io::Result<()> {
+    fn stop(&mut self, signal: i32, running: &mut RunningProgram) -> io::Result<()> {
         if std::mem::replace(&mut self.stopping, true) {
-            return self.kill(course, "it was terminated twice");
+            return self.kill(running, "it was terminated twice");
         }
         self.journal.write(&Message::Stopping { signal });
-        course.life.stop_joining();
-        course.life.pass(signal);
+        running.life.stop_joining();
+        running.life.pass(signal);
         // A grace without an end is one, too.
-        course.kill_at = Instant::now().checked_add(self.options.grace);
+        running.kill_at = Instant::now().checked_add(self.options.grace);
         Ok(())
     }
 
     /// Kills the program and all that it started.
     /// The shim says when it has.
-    fn kill(&self, course: &mut Course, why: &str) -> io::Result<()> {
-        course.kill_at = None;
-        course.life.stop_joining();
-        if course.killed.is_some() {
+    fn kill(&self, running: &mut RunningProgram, why: &str) -> io::Result<()> {
+        running.kill_at = None;
+        running.life.stop_joining();
+        if running.killed.is_some() {
             return Ok(());
         }
-        course.killed = Some(why.to_owned());
+        running.killed = Some(why.to_owned());
         self.ask(&Request::Kill)
     }
 
@@ -525,22 +526,22 @@ impl Supervisor<'_> {
     }
 
     /// Starts the thread that keeps the program a member.
-    fn join(&self, course: &mut Course) -> io::Result<()> {
-        let (life, tx) = (Arc::clone(&course.life), self.tx.clone());
+    fn join(&self, running: &mut RunningProgram) -> io::Result<()> {
+        let (life, tx) = (Arc::clone(&running.life), self.tx.clone());
         let report = move |event| {
             // There is no receiver any more when `run` ends.
             let _ = tx.send(Happening::MembershipEvent(event));
         };
         let thread = std::thread::Builder::new().name("obol-seat".to_owned());
-        course.threads.push(thread.spawn(move || life.run(&report))?);
+        running.threads.push(thread.spawn(move || life.run(&report))?);
         Ok(())
     }
 
     /// Takes note of what became of the membership.
-    fn handle_membership(&self, event: MembershipEvent, course: &mut Course) -> io::Result<()> {
+    fn handle_membership(&self, event: MembershipEvent, running: &mut RunningProgram) -> io::Result<()> {
         match event {
             MembershipEvent::Member(incarnation) => {
-                course.own = incarnation;
+                running.own = incarnation;
                 self.journal.write(&Message::Member { incarnation: incarnation.0 });
             }
             // A program that is asked to end takes no new role.
@@ -548,19 +549,19 @@ impl Supervisor<'_> {
             MembershipEvent::Active(view, own) => self.hooks.call(Call::View { view, own }),
             MembershipEvent::Lost(why, incarnation) => {
                 // What was given up already, because `run` was frozen for example, is lost once.
-                if course.own == incarnation {
-                    self.lost(why, course);
+                if running.own == incarnation {
+                    self.lost(why, running);
                 }
                 // Without a hook the program cannot learn of it and must not continue. Otherwise it
                 // joins again, unless it is being killed.
                 if self.hooks.reports_losses() {
                     self.ask(&Request::Confirm)?;
                 } else {
-                    self.kill(course, why)?;
+                    self.kill(running, why)?;
                 }
             }
             MembershipEvent::Left => {
-                course.own = Incarnation::NONE;
+                running.own = Incarnation::NONE;
                 self.journal.write(&Message::Left);
             }
             MembershipEvent::Trouble(text) => self.journal.write(&Message::Trouble { text }),
@@ -569,53 +570,53 @@ impl Supervisor<'_> {
     }
 
     /// The program was a member and is none any more.
-    fn lost(&self, why: &str, course: &mut Course) {
-        if course.own != Incarnation::NONE {
+    fn lost(&self, why: &str, running: &mut RunningProgram) {
+        if running.own != Incarnation::NONE {
             self.journal.write(&Message::Lost { why: why.to_owned() });
-            self.hooks.call(Call::Lost { why: why.to_owned(), own: course.own });
+            self.hooks.call(Call::Lost { why: why.to_owned(), own: running.own });
         }
-        course.own = Incarnation::NONE;
+        running.own = Incarnation::NONE;
     }
 
     /// Whether the program has ended by itself, successfully, and is not started again.
-    fn is_done(&self, status: ExitStatus, course: &Course) -> bool {
-        status.success() && course.killed.is_none() && self.options.restart != Policy::Always
+    fn is_done(&self, status: ExitStatus, running: &RunningProgram) -> bool {
+        status.success() && running.killed.is_none() && self.options.restart != Policy::Always
     }
 
     /// Nothing of the program runs any more: now its membership may end, too.
-    fn finish(&mut self, mut course: Course) -> io::Result<ExitStatus> {
+    fn finish(&mut self, mut running: RunningProgram) -> io::Result<ExitStatus> {
         // Messages about the membership so far.
         let mut later = Vec::new();
         while let Ok(happening) = self.rx.try_recv() {
             match happening {
-                Happening::MembershipEvent(event) => self.handle_membership(event, &mut course)?,
+                Happening::MembershipEvent(event) => self.handle_membership(event, &mut running)?,
                 Happening::Signal(signal) if ENDING.contains(&signal) => self.stopping = true,
                 other => later.push(other),
             }
         }
         if self.stopping {
-            if course.own != Incarnation::NONE {
-                self.hooks.call(Call::Lost { why: "it was asked to end".to_owned(), own: course.own });
+            if running.own != Incarnation::NONE {
+                self.hooks.call(Call::Lost { why: "it was asked to end".to_owned(), own: running.own });
             }
             // Whatever role a hook has taken is given up before another member can take it.
             self.hooks.settle();
-            course.life.over(End::Leaves);
-        } else if let Some(status) = course.status.filter(|status| self.is_done(*status, &course)) {
+            running.life.over(End::Leaves);
+        } else if let Some(status) = running.status.filter(|status| self.is_done(*status, &running)) {
             // It has done its work and is not expected back.
-            self.lost(&program::how(status), &mut course);
+            self.lost(&program::how(status), &mut running);
             self.hooks.settle();
-            course.life.over(End::Leaves);
+            running.life.over(End::Leaves);
         } else {
-            course.life.over(End::Dead);
+            running.life.over(End::Dead);
         }
-        for thread in course.threads.drain(..) {
+        for thread in running.threads.drain(..) {
             // A panic has been reported already.
             let _ = thread.join();
         }
         // The last messages of the threads.
         while let Ok(happening) = self.rx.try_recv() {
             match happening {
-                Happening::MembershipEvent(event) => self.handle_membership(event, &mut course)?,
+                Happening::MembershipEvent(event) => self.handle_membership(event, &mut running)?,
                 Happening::Signal(signal) if ENDING.contains(&signal) => self.stopping = true,
                 Happening::Shim(None) => return Err(self.shim_died()),
                 _ => {}
@@ -624,11 +625,11 @@ impl Supervisor<'_> {
         if later.iter().any(|happening| matches!(happening, Happening::Shim(None))) {
             return Err(self.shim_died());
         }
-        let status = course
+        let status = running
             .status
             .ok_or_else(|| io::Error::other("the shim, the program's parent, does not say how it ended"))?;
-        if course.own != Incarnation::NONE && !self.stopping {
-            self.lost(&program::how(status), &mut course);
+        if running.own != Incarnation::NONE && !self.stopping {
+            self.lost(&program::how(status), &mut running);
         }
         Ok(status)
     }

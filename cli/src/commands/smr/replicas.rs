@@ -1,6 +1,6 @@
 //! Replicas of a store that a command starts and ends, and hears of by what they print.
 
-use crate::leaving::{forget_own, let_leave};
+use crate::leaving::{forget_own, terminate_and_wait};
 use obol_fabric::host::sched;
 use obol_fabric::host::this_program;
 use obol_node::Site;
@@ -56,7 +56,7 @@ pub(crate) struct Replicas<'a> {
 impl Drop for Replicas<'_> {
     fn drop(&mut self) {
         let count = self.running.len();
-        let_leave(self.running.iter_mut().map(|replica| &mut replica.child));
+        terminate_and_wait(self.running.iter_mut().map(|replica| &mut replica.child));
         self.running.clear();
         // The keys belonged to this command only.
         let own: Vec<String> = (0..self.before + count).map(name).collect();
