@@ -40,7 +40,7 @@ enum Answer {
     Done {
         /// Whether drills were halted there before.
         was_halted: bool,
-        /// Of a halt that is in force without its reason: why that could not be written. Older releases
+        /// Why the reason of a halt that is in force could not be written. Older releases
         /// do not say it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         unwritten: Option<String>,
@@ -60,7 +60,7 @@ pub struct OnHost {
     pub done: bool,
     /// Whether drills were halted there before.
     pub was_halted: bool,
-    /// Of a halt: whether nothing is left to undo there.
+    /// After a halt: whether nothing is left to undo there.
     pub undone: bool,
     /// Why it was not carried out, why it is not known whether something is left to undo, or why its reason
     /// could not be written.

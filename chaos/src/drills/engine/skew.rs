@@ -19,7 +19,7 @@ pub(super) struct Skew {
 }
 
 impl Skew {
-    /// Of the faults that were injected. Two stamps of one host are off by the same time, those of two
+    /// The skew of the faults that were injected. Two stamps of one host are off by the same time, those of two
     /// hosts by up to the sum of both errors.
     pub(super) fn of(stamps: &[Stamp]) -> Self {
         let injected: Vec<&Stamp> = stamps.iter().filter(|stamp| stamp.error.is_none()).collect();

@@ -38,7 +38,7 @@ pub enum Supervisor {
 }
 
 impl Supervisor {
-    /// Of a cluster.
+    /// What restarts the processes of a cluster.
     pub fn of(cluster: &Cluster, deployment: &Deployment) -> Self {
         match &deployment.network {
             Some(network) if !network.supervisors.is_empty() => Self::Hosts(Arc::new(network.clone())),
