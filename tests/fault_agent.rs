@@ -4,10 +4,9 @@
 use crate::support::journals::passes;
 use crate::support::{HANG, Root, Status, Up, freeze, has_ended, obol, signal, until, until_or};
 use obol_chaos::drillfile::Keep;
-use obol_chaos::drills::channel::{
-    Arm, Injection, Lines, Links, Order, OtherVictim, Reply, TargetProcess, socket_name,
-};
-use obol_chaos::drills::cue::{REGION_KIND, Token};
+use obol_chaos::drills::agent::channel::{Arm, Lines, Order, OtherVictim, Reply, socket_name};
+use obol_chaos::drills::agent::cue::{REGION_KIND, Token};
+use obol_chaos::faults::order::{Injection, Links, TargetProcess};
 use obol_fabric::host::{Cluster, Impairment, Observed, Process};
 use obol_fabric::shm::Endpoint;
 use obol_fabric::{Drive as _, Fabric as _, Group, Name, Nanos, Owner, Wait};

@@ -7,7 +7,7 @@ use obol_fabric::host::{Attachment, Beat, Cluster, HostError, NameClaim, Presenc
 use obol_fabric::version::Advice;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, Release, SeatStatus};
 use obol_membership::Kind;
-use obol_membership::recorder::{Kind as Event, Record};
+use obol_membership::recorder::{EventKind, Record};
 use obol_membership::rng::Rng;
 use obol_node::Site;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -348,7 +348,7 @@ impl<'a> Joining<'a> {
                 handle.admitted(incarnation);
                 // The newest view is this program's now: wake waiting readers of views.
                 seat.announce();
-                seat.record(Record::new(Event::Joined, incarnation.0, 0));
+                seat.record(Record::new(EventKind::Joined, incarnation.0, 0));
                 return Ok(Some(incarnation));
             }
             // The agent was excluded meanwhile, or the join was too late: ask with a new token.

@@ -9,11 +9,13 @@ use super::{Figure, Report, print};
 use clap::Args;
 use obol_chaos::drills::Host;
 use obol_fabric::Nanos;
+use obol_fabric::host::this_program;
 use obol_observe::metrics::{Derived, Metric};
 use obol_observe::stats::Distribution;
 use obol_observe::usage::{resident, used};
 use obol_supervise::running::dies_with_parent;
 use obol_term::output::{self, Failure};
+use serde::Deserialize;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -35,7 +37,7 @@ const EVERY: Duration = Duration::from_millis(200);
 /// Until the exporter has mapped everything.
 const SETTLE: Duration = Duration::from_secs(2);
 /// An answer takes no longer.
-const PATIENCE: Duration = Duration::from_secs(20);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What must hold of one cluster. A poll that takes longer than some milliseconds would disturb the
 /// processes on its core.
@@ -100,6 +102,12 @@ const BOUNDS: [Bounds; 3] = [
     },
 ];
 
+/// What `obol export --announce` prints.
+#[derive(Deserialize)]
+struct Announced {
+    listen: SocketAddr,
+}
+
 /// The exporter; it ends with this.
 struct Exporter {
     child: Child,
@@ -108,30 +116,31 @@ struct Exporter {
 
 impl Exporter {
     fn start(cluster: &Synthetic) -> Result<Self, Failure> {
-        let program = std::env::current_exe().map_err(Failure::failed)?;
+        let program = this_program::file().map_err(Failure::failed)?;
         let mut command = dies_with_parent(&program.to_string_lossy(), None).map_err(Failure::failed)?;
         command.arg("--root").arg(&cluster.root).args(["--cluster", cluster.cluster.as_str()]);
-        command.args(["export", "--listen", "127.0.0.1:0", "--every", &format!("{}ms", EVERY.as_millis())]);
-        let mut child =
-            command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().map_err(Failure::failed)?;
+        command.args(["export", "--announce", "--listen", "127.0.0.1:0"]);
+        command.args(["--every", &format!("{}ms", EVERY.as_millis())]).stdin(Stdio::null());
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(Failure::failed)?;
+        let mut exporter = Self { child, at: SocketAddr::from(([0; 4], 0)) };
         let mut line = String::new();
-        if let Some(said) = child.stderr.take() {
-            BufReader::new(said).read_line(&mut line).map_err(Failure::failed)?;
+        if let Some(out) = exporter.child.stdout.take() {
+            BufReader::new(out).read_line(&mut line).map_err(Failure::failed)?;
         }
-        let at = line.split_once("http://").and_then(|(_, rest)| rest.split_once("/metrics")?.0.parse().ok());
-        let at = at.ok_or_else(|| Failure::Failed(format!("the exporter did not start: {line}")));
-        match at {
-            Ok(at) => Ok(Self { child, at }),
-            Err(error) => {
-                drop(Self { child, at: SocketAddr::from(([0; 4], 0)) });
-                Err(error)
-            }
+        if line.is_empty() {
+            // It has ended, and says why.
+            let said = exporter.child.stderr.take().map(std::io::read_to_string).transpose();
+            let why = said.map_err(Failure::failed)?.unwrap_or_default();
+            return Err(Failure::Failed(format!("the exporter did not start: {}", why.trim())));
         }
+        let Announced { listen } = serde_json::from_str(&line).map_err(Failure::failed)?;
+        exporter.at = listen;
+        Ok(exporter)
     }
 
     fn scrape(&self) -> Result<String, Failure> {
         let mut stream = TcpStream::connect(self.at).map_err(Failure::failed)?;
-        stream.set_read_timeout(Some(PATIENCE)).map_err(Failure::failed)?;
+        stream.set_read_timeout(Some(ANSWER_TIMEOUT)).map_err(Failure::failed)?;
         stream
             .write_all(b"GET /metrics HTTP/1.1\r\nHost: obol\r\nConnection: close\r\n\r\n")
             .map_err(Failure::failed)?;

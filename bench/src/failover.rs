@@ -4,11 +4,12 @@
 use super::hogs::Hogs;
 use super::{Figure, PROFILE, bare, idle};
 use obol_agent::{Attached, Embedded};
-use obol_chaos::drills::journal::{Outcome, Trial};
-use obol_chaos::drills::quick::Report;
+use obol_chaos::drills::engine::journal::{Outcome, Trial};
+use obol_chaos::drills::studies::quick::Report;
 use obol_chaos::drills::{self, Options, Verdict, Victims};
 use obol_chaos::floor::Floors;
 use obol_fabric::host::sched::Slice;
+use obol_fabric::host::this_program;
 use obol_fabric::{Name, Nanos};
 use obol_observe::stats::Distribution;
 use obol_profiles::Profile;
@@ -91,7 +92,7 @@ pub(super) fn start_over(running: &Running) -> Result<(), Failure> {
 /// The repetitions that were measured.
 pub(super) fn drill(running: &Running, victims: Victims, count: u32) -> Result<Vec<Trial>, Failure> {
     start_over(running)?;
-    let options = Options::new(std::env::current_exe().map_err(Failure::failed)?);
+    let options = Options::new(this_program::file().map_err(Failure::failed)?);
     let drill = victims.drill(running.site()?.deployment.environment, count, Nanos::from_millis(20));
     let journal = drills::run(&running.reaper.root, running.reaper.cluster, &drill, &options, |_| true)
         .map_err(Failure::failed)?;

@@ -28,7 +28,7 @@ const FAILOVERS: u32 = 30;
 /// Pause before something that failed is tried again: connections are being made.
 const PAUSE: Nanos = Nanos::from_millis(5);
 /// A machine that gets nowhere for this long is given up.
-const PATIENCE: Nanos = Nanos::from_secs(20);
+const PROGRESS_TIMEOUT: Nanos = Nanos::from_secs(20);
 
 /// No token of the engine's.
 const READ: Token = Token(u64::MAX);
@@ -67,7 +67,7 @@ impl<'a> Stopwatch<'a> {
     /// Something failed.
     fn failed(&mut self, now: Instant) {
         if self.until == Instant::NEVER {
-            self.until = now + PATIENCE;
+            self.until = now + PROGRESS_TIMEOUT;
         }
         self.stop.store(now > self.until, Ordering::Relaxed);
     }
@@ -76,7 +76,7 @@ impl<'a> Stopwatch<'a> {
         if self.times.len() == self.count as usize {
             return Ok(self.times);
         }
-        Err(Failure::Failed(format!("{what} over IP: nothing happens for {PATIENCE}")))
+        Err(Failure::Failed(format!("{what} over IP: nothing happens for {PROGRESS_TIMEOUT}")))
     }
 }
 

@@ -145,10 +145,10 @@ fn progress(
 mod tests {
     use super::*;
     use obol_fabric::{Address, Nanos};
-    use obol_membership::recorder::{Kind as What, Record, Stamped};
+    use obol_membership::recorder::{EventKind, Record, Stamped};
     use obol_membership::view::{Departed, Kind};
 
-    fn seen(process: &str, kind: Kind, what: What, at: u64, a: u64) -> ObservedEvent {
+    fn seen(process: &str, kind: Kind, what: EventKind, at: u64, a: u64) -> ObservedEvent {
         let record = Record { kind: what, reason: 1, a, b: 0 };
         let event = Stamped { number: 0, at: Instant(at), record };
         ObservedEvent { process: Name::new(process).expect("a name"), kind, event, clock_error: Nanos::ZERO }
@@ -186,10 +186,10 @@ mod tests {
         let mut view = View::genesis(&[(name("coord-1"), Address::region(1))], Nanos(1), Nanos(1));
         view.departed.push(gone);
         let events = vec![
-            seen("coord-1", Kind::Coordinator, What::Notice, 110, 9),
-            seen("coord-1", Kind::Coordinator, What::Propose, 112, 5),
-            seen("coord-1", Kind::Coordinator, What::Decide, 115, 5),
-            seen("app-1", Kind::App, What::Active, 140, 5),
+            seen("coord-1", Kind::Coordinator, EventKind::Notice, 110, 9),
+            seen("coord-1", Kind::Coordinator, EventKind::Propose, 112, 5),
+            seen("coord-1", Kind::Coordinator, EventKind::Decide, 115, 5),
+            seen("app-1", Kind::App, EventKind::Active, 140, 5),
         ];
         let mut cluster = Removed { events, view: Arc::new(view) };
         let followed = kill.follow(&mut cluster, Duration::ZERO, || Ok(()));
@@ -203,21 +203,21 @@ mod tests {
         let mut history = History::default();
         assert!(matches!(of(&history, None), Progress::Waits(None, _)));
         let mut events = vec![
-            seen("coord-2", Kind::Coordinator, What::Propose, 112, 5),
-            seen("coord-2", Kind::Coordinator, What::Decide, 115, 5),
-            seen("coord-2", Kind::Coordinator, What::Notice, 130, 9),
-            seen("app-1", Kind::App, What::Active, 140, 5),
+            seen("coord-2", Kind::Coordinator, EventKind::Propose, 112, 5),
+            seen("coord-2", Kind::Coordinator, EventKind::Decide, 115, 5),
+            seen("coord-2", Kind::Coordinator, EventKind::Notice, 130, 9),
+            seen("app-1", Kind::App, EventKind::Active, 140, 5),
         ];
         history.take(&events);
         let Progress::Waits(Some(ViewId(5)), who) = of(&history, Some(ViewId(5))) else {
             panic!("app-2 is not active");
         };
         assert_eq!(who, [survivors[1]]);
-        events.push(seen("app-2", Kind::App, What::Active, 150, 5));
+        events.push(seen("app-2", Kind::App, EventKind::Active, 150, 5));
         history.take(&events);
         assert!(matches!(of(&history, Some(ViewId(5))), Progress::Incomplete));
         let mut noticed = History::default();
-        noticed.take(&[seen("coord-2", Kind::Coordinator, What::Notice, 110, 9)]);
+        noticed.take(&[seen("coord-2", Kind::Coordinator, EventKind::Notice, 110, 9)]);
         noticed.take(&events);
         assert!(matches!(of(&noticed, Some(ViewId(5))), Progress::Complete(_)));
     }

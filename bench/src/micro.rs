@@ -2,6 +2,7 @@
 //! each beside the bare instructions that it cannot do without.
 
 use super::Figure;
+use obol_fabric::host::this_program;
 use obol_fabric::host::{Cluster, Region, clock};
 use obol_fabric::{Drive, Event, Fabric, Instant, Layout, Machine, Name, Nanos, ViewId};
 use obol_membership::consensus::{Consensus, Engine, Outcome};
@@ -151,7 +152,7 @@ impl Acceptors {
 
 /// A gateway that ends with this thread.
 fn gateway(root: &Path, cluster: Name, core: Option<u32>) -> std::io::Result<Child> {
-    let program = std::env::current_exe()?;
+    let program = this_program::file()?;
     let mut command = dies_with_parent(&program.to_string_lossy(), core)?;
     command.args(["gateway", "--cluster", cluster.as_str(), "--root"]).arg(root);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()

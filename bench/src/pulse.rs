@@ -6,7 +6,7 @@ mod mistakes;
 use super::{Figure, ip_failover, report};
 use clap::Args;
 use obol_chaos::drills::healthy;
-use obol_chaos::drills::tune_network::every;
+use obol_chaos::drills::studies::tune_network::every;
 use obol_fabric::Nanos;
 use obol_fabric::host::sched::pin_to_core;
 use obol_fabric::host::{Cluster, clock};
@@ -42,7 +42,7 @@ const SEALS: u32 = 20_000;
 /// Echoes for the floor.
 const ECHOES: u32 = 10_000;
 /// A silence that is not noticed by then is a failure.
-const PATIENCE: Duration = Duration::from_secs(10);
+const NOTICE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two looks at a counter, and between two silences.
 const POLL_INTERVAL: Duration = Duration::from_micros(50);
 const REST: Duration = Duration::from_secs(1);
@@ -123,7 +123,7 @@ impl Hosts {
         let gateway = gateway.ok_or_else(|| Failure::Failed(format!("host {HOSTS} has no gateway")))?;
         let held = gateway.process.hold().map_err(Failure::failed)?;
         let before = self.silences(1)?;
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + NOTICE_TIMEOUT;
         let stopped = clock::now();
         held.freeze().map_err(Failure::failed)?;
         let noticed = loop {
@@ -131,7 +131,7 @@ impl Hosts {
                 break Ok(clock::now().since(stopped));
             }
             if Instant::now() > until {
-                break Err(Failure::Failed(format!("no silence is noticed within {PATIENCE:?}")));
+                break Err(Failure::Failed(format!("no silence is noticed within {NOTICE_TIMEOUT:?}")));
             }
             thread::sleep(POLL_INTERVAL);
         };

@@ -5,6 +5,7 @@
 use super::{Figure, PROFILE};
 use clap::Args;
 use obol_agent::{AttachError, Attached, Embedded};
+use obol_fabric::host::this_program;
 use obol_fabric::{Name, Nanos};
 use obol_membership::Kind;
 use obol_node::Site;
@@ -235,7 +236,7 @@ struct Check(Child);
 
 /// This program with the options that name the cluster.
 fn obol(running: &Running) -> Result<Command, Failure> {
-    let exe = std::env::current_exe().map_err(Failure::failed)?;
+    let exe = this_program::file().map_err(Failure::failed)?;
     let program = exe.to_str().ok_or_else(|| Failure::Failed(format!("{} is not text", exe.display())))?;
     let mut command = dies_with_parent(program, None).map_err(Failure::failed)?;
     command.env("OBOL_ROOT", &running.reaper.root).env("OBOL_CLUSTER", running.reaper.cluster.as_str());

@@ -32,7 +32,7 @@ const VALUE_ALIGN: u32 = 64;
 /// Drift bounds that are drawn, in parts per million.
 const DRIFTS_PPM: [u32; 5] = [20, 200, 1_000, 5_000, 20_000];
 /// Factor of all timeouts if delays exceed leases.
-const SLOW_PATIENCE: u64 = 8;
+const SLOW_TIMEOUT_FACTOR: u64 = 8;
 /// Clock error of a canary, in parts per billion: far beyond any bound.
 const CANARY_RATE_PPB: i64 = 400_000_000;
 
@@ -210,7 +210,7 @@ impl Scenario {
         // Spares have to join, and the last request of an operator is done or expires first.
         drawn.patience = patience(&drawn.config.timing, &drawn.calm)
             * if spares > 0 { 2 } else { 1 }
-            * if drawn.slow { SLOW_PATIENCE } else { 1 };
+            * if drawn.slow { SLOW_TIMEOUT_FACTOR } else { 1 };
         drawn
     }
 

@@ -3,12 +3,13 @@
 
 use obol_fabric::Nanos;
 use obol_fabric::host::sched::Slice;
+use obol_fabric::host::this_program;
 use obol_fabric::host::{floor, sched};
 use obol_observe::stats::Distribution;
 use obol_term::output::Failure;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 /// What the floor measured, in nanoseconds.
 #[derive(Debug, Deserialize, Serialize)]
@@ -45,8 +46,8 @@ pub struct Floors {
 impl Floors {
     /// Runs the floor `count` times, and adds what it measured.
     pub fn run(&mut self, root: &Path, count: u32, slice: Slice) -> Result<(), Failure> {
-        let program = std::env::current_exe().map_err(Failure::failed)?;
-        let ended = sched::pass_parent_id(&mut Command::new(program))
+        let mut command = this_program::command().map_err(Failure::failed)?;
+        let ended = sched::pass_parent_id(&mut command)
             .arg("--root")
             .arg(root)
             .args(["floor", "--count", &count.to_string()])

@@ -4,17 +4,19 @@
 
 use crate::message::Message;
 use crate::state::act::Verb;
-use crate::state::chaos::{Choice, DrillUpdate, Journal, Preview};
+use crate::state::chaos::{Choice, DrillUpdate, Preview};
 use obol_chaos::drillfile;
-use obol_chaos::drills::approval::Source;
-use obol_chaos::drills::{self, Fleet, Plan};
+use obol_chaos::drills::audit::approval::Source;
+use obol_chaos::drills::engine::progress::Line;
+use obol_chaos::drills::{self, Fleet, Journal, Plan};
 use obol_fabric::Name;
 use obol_fabric::host::Process;
+use obol_fabric::host::this_program;
 use obol_node::ClusterLocation;
 use parking_lot::Mutex;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::thread;
@@ -92,8 +94,8 @@ impl Drop for Worker {
 }
 
 fn act(location: &ClusterLocation, verb: Verb, who: Name) -> Result<(), String> {
-    let program = std::env::current_exe().map_err(|error| error.to_string())?;
-    let ran = Command::new(program)
+    let ran = this_program::command()
+        .map_err(|error| error.to_string())?
         .args([verb.command(), who.as_str(), "--cluster", location.cluster.as_str(), "--root"])
         .arg(&location.root)
         .stdin(Stdio::null())
@@ -138,25 +140,6 @@ fn described(plan: &Plan) -> Preview {
     Preview { drill: plan.drill.clone(), allowed: plan.allowed, lines, hits: hits.join(", ") }
 }
 
-/// A progress line of a running drill.
-#[derive(Debug, PartialEq, Eq)]
-enum Line {
-    /// Completed repetitions, and their total.
-    Done(u32, u32),
-    /// The running repetition and step, and its stage.
-    Stage(String, String),
-}
-
-fn progress(line: &str) -> Option<Line> {
-    let rest = line.strip_prefix("drill ")?;
-    if let Some((step, words)) = rest.split_once(", repetition ").and_then(|(_, rest)| rest.split_once(": "))
-    {
-        return Some(Line::Stage(step.to_owned(), words.to_owned()));
-    }
-    let (done, of) = rest.split_once(": ")?.1.split_once(" of ")?;
-    Some(Line::Done(done.parse().ok()?, of.parse().ok()?))
-}
-
 /// Runs a drill; `report` gets its progress.
 fn run(
     location: &ClusterLocation,
@@ -164,8 +147,8 @@ fn run(
     running: &Mutex<Option<Process>>,
     report: impl Fn(DrillUpdate) -> bool,
 ) -> Result<Journal, String> {
-    let program = std::env::current_exe().map_err(|error| error.to_string())?;
-    let mut child = Command::new(program)
+    let mut child = this_program::command()
+        .map_err(|error| error.to_string())?
         .args([
             "drill",
             "run",
@@ -196,50 +179,80 @@ fn run(
             bytes
         })
     });
-    let mut last_line = String::new();
-    let mut lines = BufReader::new(child.stderr.take().ok_or("the drill has no standard error")?);
-    let mut line = String::new();
+    let said = watch(child.stderr.take().ok_or("the drill has no standard error")?, report);
+    let journal = journal.and_then(|journal| journal.join().ok()).unwrap_or_default();
+    child.wait().map_err(|error| format!("the drill was lost: {error}"))?;
+    match (serde_json::from_slice::<Journal>(&journal), said) {
+        // The screen shows figures and remarks; there may be many repetitions.
+        (Ok(journal), _) => Ok(Journal { trials: Vec::new(), ..journal }),
+        (Err(error), None) => Err(format!("the drill's journal cannot be read: {error}")),
+        (Err(_), Some(said)) => Err(said),
+    }
+}
+
+/// Passes on what a drill reports on its standard error, until it ends. Returns why it failed, or else
+/// its last line for people: a drill that dies cannot say why.
+fn watch(errors: impl Read, report: impl Fn(DrillUpdate) -> bool) -> Option<String> {
+    let (mut failed, mut said) = (None, None);
+    let mut lines = BufReader::new(errors);
+    let mut text = String::new();
     loop {
         if lines.buffer().is_empty() && lines.fill_buf().is_ok_and(|some| !some.is_empty()) {
             // Drawing at the moment of the cue would take a core from the measurement.
             thread::sleep(DISPLAY_DELAY);
         }
-        line.clear();
-        if !lines.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
-            break;
+        text.clear();
+        if !lines.read_line(&mut text).is_ok_and(|bytes| bytes > 0) {
+            return failed.or(said);
         }
-        let line = line.trim_end();
-        let update = match progress(line) {
-            Some(Line::Done(done, of)) => DrillUpdate::Done { done, of },
-            Some(Line::Stage(step, words)) => DrillUpdate::Stage { step, words },
-            None => {
-                line.clone_into(&mut last_line);
+        let update = match serde_json::from_str(&text) {
+            Ok(Line::Repetitions { done, of }) => DrillUpdate::Done { done, of },
+            Ok(Line::Step(progress)) => DrillUpdate::Stage(progress),
+            Ok(Line::Unhealthy { .. }) => continue,
+            Ok(Line::Failed { reason }) => {
+                failed = Some(reason);
+                continue;
+            }
+            Err(_) => {
+                said = Some(text.trim_end().to_owned());
                 continue;
             }
         };
         // The console may have ended.
         let _ = report(update);
     }
-    let journal = journal.and_then(|journal| journal.join().ok()).unwrap_or_default();
-    child.wait().map_err(|error| format!("the drill was lost: {error}"))?;
-    serde_json::from_slice(&journal).map_err(|error| match last_line.as_str() {
-        "" => format!("the drill's journal cannot be read: {error}"),
-        said => said.trim_start_matches("obol: ").to_owned(),
-    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use obol_chaos::drills::{Progress, Stage};
+    use obol_chaos::drills::engine::progress::{Progress, Stage};
+    use std::cell::RefCell;
 
     #[test]
-    fn progress_lines_are_recognised() {
-        assert_eq!(progress("drill app: 3 of 20"), Some(Line::Done(3, 20)));
-        let text = Progress { number: 3, step: "kill", stage: Stage::Armed(&["app-2".to_owned()]) };
-        let stage = Line::Stage("3 kill".to_owned(), "armed against app-2".to_owned());
-        assert_eq!(progress(&format!("drill app, {text}")), Some(stage));
-        assert_eq!(progress("obol: guard max_targets refuses: 3 of 2"), None);
-        assert_eq!(progress("the report is in drill-app-1"), None);
+    fn progress_is_passed_on_and_what_is_for_people_is_kept_in_case_that_the_drill_dies() {
+        let armed =
+            Progress { number: 3, step: "kill".to_owned(), stage: Stage::Armed(vec!["app-2".to_owned()]) };
+        let lines = [Line::Repetitions { done: 3, of: 20 }, Line::Step(armed.clone())];
+        let mut errors: String =
+            lines.iter().map(|line| serde_json::to_string(line).expect("JSON") + "\n").collect();
+        errors.push_str("drill app: 4 of 20\nthe report is in drill-app-1\n");
+        let found = RefCell::new(Vec::new());
+        let said = watch(errors.as_bytes(), |update| {
+            found.borrow_mut().push(update);
+            true
+        });
+        assert_eq!(said.as_deref(), Some("the report is in drill-app-1"));
+        let found = found.into_inner();
+        let [DrillUpdate::Done { done: 3, of: 20 }, DrillUpdate::Stage(stage)] = &found[..] else {
+            panic!("{found:?}")
+        };
+        assert_eq!(*stage, armed);
+        let failed = serde_json::to_string(&Line::Failed { reason: "refused".to_owned() }).expect("JSON");
+        assert_eq!(
+            watch(format!("{failed}\nobol: refused\n").as_bytes(), |_| true).as_deref(),
+            Some("refused")
+        );
+        assert_eq!(watch(&b""[..], |_| true), None);
     }
 }

@@ -399,7 +399,7 @@ mod tests {
     use obol_fabric::Incarnation;
     use obol_membership::Reason;
     use obol_membership::metrics::Counter;
-    use obol_membership::recorder::Kind as Recorded;
+    use obol_membership::recorder::EventKind;
     use obol_observe::annotations::{DrillMark, Mark, RolloutMark};
 
     const START: u64 = 3_600_000_000_000;
@@ -619,7 +619,7 @@ mod tests {
             event,
             a,
             b: 1,
-            reason: (event == Recorded::Notice).then_some(Reason::Deadbeat),
+            reason: (event == EventKind::Notice).then_some(Reason::Deadbeat),
             ..samples::event(Instant(START + 5 * STEP + us * 1000), us)
         };
         let found = events(20, |n, sample| {
@@ -632,10 +632,10 @@ mod tests {
             let id = view.id.0;
             if n == 5 {
                 sample.events = vec![
-                    stamp(Recorded::Notice, 0, 7),
-                    stamp(Recorded::Propose, 5, id),
-                    stamp(Recorded::Decide, 18, id),
-                    stamp(Recorded::Active, 156, id),
+                    stamp(EventKind::Notice, 0, 7),
+                    stamp(EventKind::Propose, 5, id),
+                    stamp(EventKind::Decide, 18, id),
+                    stamp(EventKind::Active, 156, id),
                 ];
             }
         });

@@ -5,8 +5,8 @@ use crate::poll::live::Live;
 use crate::poll::sample::{EventRow, Sample};
 use crate::state::{Event, Model};
 use obol_fabric::{Instant, Nanos};
-use obol_membership::Kind as Role;
-use obol_membership::recorder::Kind;
+use obol_membership::Kind;
+use obol_membership::recorder::EventKind;
 use obol_node::ClusterLocation;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -100,7 +100,7 @@ fn views(sample: &Sample) -> Vec<EventRow> {
         process: row.name,
         kind: row.kind,
         number: sample.at.0 / VIEWS_EVERY.0,
-        event: if row.kind == Role::App { Kind::Active } else { Kind::ViewReceived },
+        event: if row.kind == Kind::App { EventKind::Active } else { EventKind::ViewReceived },
         reason: None,
         a: view,
         b: 0,

@@ -8,7 +8,7 @@ use obol_fabric::metrics::bucket;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::consensus::{Ballot, Head};
 use obol_membership::metrics::{Counter, Histogram};
-use obol_membership::recorder::Kind as Event;
+use obol_membership::recorder::EventKind;
 use obol_membership::view::coordinator_name;
 use obol_membership::{Kind, Reason};
 use obol_observe::Health;
@@ -61,7 +61,7 @@ pub(crate) fn event(at: Instant, number: u64) -> EventRow {
         process: name("coord-1"),
         kind: Kind::Coordinator,
         number,
-        event: Event::Decide,
+        event: EventKind::Decide,
         reason: None,
         a: number,
         b: 0,
@@ -257,20 +257,20 @@ pub(crate) fn degraded(at: Instant) -> Sample {
         kind,
         number: us,
         event,
-        reason: (event == Event::Notice).then_some(Reason::Deadbeat),
+        reason: (event == EventKind::Notice).then_some(Reason::Deadbeat),
         a,
         b,
         doubt: Nanos::ZERO,
     };
     sample.events = vec![
-        row("coord-1", coord, Event::Notice, 100, 7, 1),
-        row("coord-1", coord, Event::Propose, 105, 7, 0),
-        row("coord-1", coord, Event::Decide, 118, 7, 0),
-        row("coord-1", coord, Event::Fenced, 130, 7, 3),
-        row("coord-1", coord, Event::Clear, 131, 7, 0),
-        row("node-1", Kind::Agent, Event::ViewReceived, 140, 7, 0),
-        row("app-1", app, Event::Active, 256, 7, 0),
-        row("app-1", app, Event::Service, 260, 7, 0),
+        row("coord-1", coord, EventKind::Notice, 100, 7, 1),
+        row("coord-1", coord, EventKind::Propose, 105, 7, 0),
+        row("coord-1", coord, EventKind::Decide, 118, 7, 0),
+        row("coord-1", coord, EventKind::Fenced, 130, 7, 3),
+        row("coord-1", coord, EventKind::Clear, 131, 7, 0),
+        row("node-1", Kind::Agent, EventKind::ViewReceived, 140, 7, 0),
+        row("app-1", app, EventKind::Active, 256, 7, 0),
+        row("app-1", app, EventKind::Service, 260, 7, 0),
     ];
     sample
 }

@@ -10,7 +10,8 @@ mod pauses;
 mod promise;
 
 use clap::Args;
-use obol_chaos::drills::{Host, undo_record};
+use obol_chaos::drills::Host;
+use obol_chaos::drills::agent::undo_record;
 use obol_fabric::host::HostError;
 use obol_fabric::{Name, Nanos};
 use obol_node::{Hosts, Site, SiteError};

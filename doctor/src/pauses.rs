@@ -3,7 +3,7 @@
 //! tune`, by the same rules; `tune` measures renewals themselves, also under load.
 
 use crate::{Finding, Severity};
-use obol_chaos::drills::tune::{self, Counted, Measured, PAUSES};
+use obol_chaos::drills::studies::tune::{self, Counted, Measured, PAUSES};
 use obol_fabric::Nanos;
 use obol_fabric::host::clock;
 use obol_fabric::host::sched::{self, Slice};

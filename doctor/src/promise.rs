@@ -3,7 +3,7 @@
 
 use crate::Subject;
 use crate::pauses::Pauses;
-use obol_chaos::drills::tune::{Counted, Measured};
+use obol_chaos::drills::studies::tune::{Counted, Measured};
 use obol_observe::failovers::{self, Departures};
 use obol_observe::stats::{Distribution, Summary, shown};
 use obol_observe::{Health, Observer};

@@ -5,7 +5,7 @@ use obol_fabric::host::clock;
 use obol_fabric::{Instant, Name, Nanos};
 use obol_membership::Kind;
 use obol_membership::metrics::Histogram;
-use obol_membership::recorder::Kind as Event;
+use obol_membership::recorder::EventKind;
 use obol_observe::histograms::{Counts, Histograms};
 use obol_observe::metrics::text::Distribution;
 use obol_observe::{Gateway, Health, Load, ObservedEvent, Observer, Process, Snapshot, Source};
@@ -256,7 +256,7 @@ impl Collector {
             }
         }
         // A lease that ends without a renewal leaves nothing in the histogram.
-        let lapses = events.iter().filter(|seen| seen.event.record.kind == Event::LeaseLost);
+        let lapses = events.iter().filter(|seen| seen.event.record.kind == EventKind::LeaseLost);
         for lapse in lapses.filter(|lapse| at.since(lapse.event.at) <= WINDOW) {
             if let Some(kept) = self.kept.get_mut(&lapse.process) {
                 kept.margin(at, Nanos::ZERO);

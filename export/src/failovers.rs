@@ -2,7 +2,7 @@
 
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::View;
-use obol_membership::recorder::Kind as Event;
+use obol_membership::recorder::EventKind;
 use obol_observe::ObservedEvent;
 use obol_observe::failovers::{self, Departures, Failover, PHASES};
 use obol_observe::metrics::text::{Distribution, Exemplar};
@@ -77,7 +77,7 @@ impl Tally {
         let settle = view.map_or(SETTLE, |view| SETTLE.max(Nanos(view.lease.0.saturating_mul(2))));
         for event in events {
             self.note(&event);
-            if event.event.record.kind == Event::Notice && event.event.at >= since {
+            if event.event.record.kind == EventKind::Notice && event.event.at >= since {
                 self.due.get_or_insert(event.event.at + settle);
             }
             self.events.push_back(event);
@@ -163,7 +163,7 @@ mod tests {
     use obol_membership::Kind;
     use obol_membership::recorder::{Record, Stamped};
 
-    fn event(number: u64, at_us: u64, event: Event, a: u64) -> ObservedEvent {
+    fn event(number: u64, at_us: u64, event: EventKind, a: u64) -> ObservedEvent {
         let record = Record { kind: event, reason: 2, a, b: 1 };
         let (process, kind) = (Name::new("coord-1").expect("a name"), Kind::Coordinator);
         let event = Stamped { number, at: Instant(at_us * 1000), record };
@@ -173,11 +173,11 @@ mod tests {
     /// A failover by a view, whose events have numbers from `number` on.
     fn failover(number: u64, at_us: u64, view: u64, dead: u64) -> Vec<ObservedEvent> {
         vec![
-            event(number, at_us, Event::Notice, dead),
-            event(number + 1, at_us + 5, Event::Propose, view),
-            event(number + 2, at_us + 18, Event::Decide, view),
-            event(number + 3, at_us + 30, Event::Clear, view),
-            event(number + 4, at_us + 156, Event::Active, view),
+            event(number, at_us, EventKind::Notice, dead),
+            event(number + 1, at_us + 5, EventKind::Propose, view),
+            event(number + 2, at_us + 18, EventKind::Decide, view),
+            event(number + 3, at_us + 30, EventKind::Clear, view),
+            event(number + 4, at_us + 156, EventKind::Active, view),
         ]
     }
 
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn overwritten_events_are_counted_and_a_new_life_is_no_gap() {
         let mut tally = Tally::default();
-        let one = |number| vec![event(number, number, Event::Active, 1)];
+        let one = |number| vec![event(number, number, EventKind::Active, 1)];
         for (number, lost) in [(40, 0), (41, 0), (45, 3), (0, 3), (1, 3), (9, 10)] {
             tally.take(None, one(number), at(SECOND), 0);
             assert_eq!(tally.counted().events_lost, lost, "{number}");

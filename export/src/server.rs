@@ -49,7 +49,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(1);
 /// Pause after an error such as a lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// A poll may take this long: hosts that do not answer delay it.
-const POLL_PATIENCE: Duration = Duration::from_secs(15);
+const POLL_TIMEOUT: Duration = Duration::from_secs(15);
 /// Threads that write texts.
 const WRITERS_MAX: usize = 2;
 
@@ -139,7 +139,7 @@ impl Shared {
     /// Whether the thread that polls does its work; if not, since when.
     fn is_alive(&self) -> Result<(), Nanos> {
         let age = clock::now().since(self.newest().polled.at);
-        let limit = Nanos::from_std(self.every.saturating_add(POLL_PATIENCE));
+        let limit = Nanos::from_std(self.every.saturating_add(POLL_TIMEOUT));
         if age > limit { Err(age) } else { Ok(()) }
     }
 

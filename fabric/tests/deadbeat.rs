@@ -13,7 +13,7 @@ use std::time::Duration;
 
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 77, 9, 1);
 /// Bounds a hang, nothing else.
-const PATIENCE: Duration = Duration::from_secs(30);
+const HANG_TIMEOUT: Duration = Duration::from_secs(30);
 
 fn interface() -> String {
     std::env::var("OBOL_DEADBEAT_INTERFACE").unwrap_or_else(|_| "lo".to_owned())
@@ -40,7 +40,7 @@ fn receiver() -> UdpSocket {
     let own = text.split_whitespace().skip_while(|w| *w != "inet").nth(1).and_then(|a| a.split('/').next());
     let own: Ipv4Addr = own.expect("an address").parse().expect("an IPv4 address");
     socket.join_multicast_v4(&GROUP, &own).expect("joined");
-    socket.set_read_timeout(Some(PATIENCE)).expect("set");
+    socket.set_read_timeout(Some(HANG_TIMEOUT)).expect("set");
     socket
 }
 

@@ -2,8 +2,8 @@
 
 use crate::body;
 use crate::dead;
-use crate::deliver::missing_program;
 use crate::event::{Event, Kind, Severity, State};
+use crate::program::missing_program;
 use obol_fabric::Nanos;
 use obol_node::user;
 use obol_profiles::document::{self, Faults, nearest, shortened};

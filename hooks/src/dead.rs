@@ -2,8 +2,9 @@
 //! again.
 
 use crate::config::Config;
-use crate::deliver::{Failed, Receiver};
+use crate::deliver::Receiver;
 use crate::event::Event;
+use crate::failed::Failed;
 use obol_node::FileLock;
 use obol_observe::lines;
 use rustix::fs::{Access, access};

@@ -2,8 +2,9 @@
 
 use crate::config::{Action, Hook};
 use crate::event::Event;
+use crate::failed::Failed;
 use crate::webhook;
-use rustix::fs::{Access, MemfdFlags, access, memfd_create};
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -17,25 +18,6 @@ use ureq::Agent;
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// What is quoted of a program's standard error, in bytes.
 const ERROR_BYTES_MAX: u64 = 500;
-
-/// Why an event was not delivered.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Failed {
-    /// Another attempt may succeed.
-    #[error("{why}")]
-    Later {
-        /// Why not.
-        why: String,
-        /// The pause that the receiver asks for.
-        after: Option<Duration>,
-    },
-    /// No other attempt will.
-    #[error("{why}; that will not change")]
-    Never {
-        /// Why not.
-        why: String,
-    },
-}
 
 /// How often a delivery was tried until it succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,24 +64,6 @@ impl Receiver {
             (action, Some(agent)) => webhook::post(agent, action, event, suppressed),
             (Action::Webhook { .. }, None) => Ok(()),
         }
-    }
-}
-
-/// Why a program cannot be run here, if so; a name without `/` is looked for in PATH.
-pub fn missing_program(program: &str) -> Option<String> {
-    let runs = |path: &Path| path.is_file() && access(path, Access::EXEC_OK).is_ok();
-    if !program.contains('/') {
-        let folders = std::env::var_os("PATH").unwrap_or_default();
-        let found = std::env::split_paths(&folders).any(|folder| runs(&folder.join(program)));
-        return (!found).then(|| {
-            format!("there is no program {program}: it is not in PATH, or may not be run by this user")
-        });
-    }
-    let path = Path::new(program);
-    match path.metadata() {
-        Err(error) => Some(format!("there is no program {program}: {error}")),
-        Ok(found) if found.is_dir() => Some(format!("{program} is a folder, and no program")),
-        Ok(_) => (!runs(path)).then(|| format!("{program} may not be run by this user: chmod +x {program}")),
     }
 }
 

@@ -2,9 +2,10 @@
 
 use crate::config::{Config, Hook};
 use crate::dead::{self, Letter};
-use crate::deliver::{Delivered, Failed, Receiver};
+use crate::deliver::{Delivered, Receiver};
 use crate::event::{Event, Kind};
-use crate::lane::Lane;
+use crate::failed::Failed;
+use crate::lane::{Lane, QUEUE_MAX};
 use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,8 +13,6 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Events that may wait for a hook; further ones become dead letters.
-pub const QUEUE_MAX: usize = 256;
 /// How long the end waits for receivers, at most; systemd waits longer.
 pub const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long it waits for threads beyond that, which kill their programs then.

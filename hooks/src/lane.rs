@@ -1,10 +1,12 @@
 //! What waits for one hook: the thread that delivers takes from it, and what has not been delivered
 //! when the program ends is still in it.
 
-use crate::dispatch::QUEUE_MAX;
 use crate::event::Event;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
+
+/// Events that may wait for a hook; further ones become dead letters.
+pub const QUEUE_MAX: usize = 256;
 
 #[derive(Default)]
 struct Waiting {

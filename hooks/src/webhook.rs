@@ -2,8 +2,8 @@
 
 use crate::body;
 use crate::config::{Action, Body, Hook};
-use crate::deliver::Failed;
 use crate::event::Event;
+use crate::failed::Failed;
 use crate::sign::{SIGNATURE, signature};
 use std::fs;
 use std::io;

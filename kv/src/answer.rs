@@ -8,7 +8,8 @@
 //! 24  value      filled up with zeros to a multiple of 8
 //! ```
 
-use crate::{VALUE_BYTES_MAX, words};
+use crate::limits::VALUE_BYTES_MAX;
+use crate::words;
 use core::sync::atomic::AtomicU64;
 
 /// Words before the value.

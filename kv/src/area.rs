@@ -13,7 +13,8 @@
 
 use crate::answer::ANSWER_BYTES;
 use crate::entry::ENTRY_BYTES;
-use crate::{SHARDS_MAX, Shard};
+use crate::members;
+use crate::shard::{SHARDS_MAX, Shard};
 use obol_fabric::{Address, Incarnation, Layout};
 use obol_membership::View;
 use obol_membership::view::Member;
@@ -114,7 +115,7 @@ impl Area {
             taken[block as usize] = true;
             Some((client.incarnation, client.address, Block(block)))
         };
-        crate::clients(view).map_while(find).collect()
+        members::clients(view).map_while(find).collect()
     }
 
     /// Offset of the report of the server at this place of the view, after the primary. Waiting

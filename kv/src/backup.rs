@@ -5,8 +5,8 @@ use crate::completeness::{Position, Tail};
 use crate::entry::{Entry, Kind};
 use crate::follow::Report;
 use crate::mutants::{ActiveMutant, Mutant};
-use crate::server::{Part, token};
 use crate::store::Store;
+use crate::tokens::{Part, token};
 use obol_fabric::{Address, Fabric, Incarnation, Instant, Nanos, Remote};
 use std::collections::VecDeque;
 
@@ -14,21 +14,6 @@ use std::collections::VecDeque;
 const RETRY_AFTER: Nanos = Nanos::from_micros(100);
 /// Records outstanding while a new backup receives the keys: the rest of the ring is left to PUTs.
 const COPY_SHARE: usize = 16;
-
-/// The number of the first record of a backup's log. A region keeps what was written into it in an
-/// earlier life of its process, and each life has at most one log of each primary. So the numbers
-/// of logs are far apart.
-pub(crate) fn first_record(backup: Incarnation, primary: Incarnation, mutant: ActiveMutant) -> u64 {
-    if mutant.has(Mutant::LogsAlike) {
-        return 1;
-    }
-    // The finalizer of SplitMix64, which spreads neighbours over all numbers. Half of them, so that
-    // counting never overflows.
-    let mut mixed = backup.0.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(primary.0);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((mixed ^ (mixed >> 31)) >> 1) | 1
-}
 
 /// A record that the backup may not have.
 struct Record {
@@ -51,7 +36,7 @@ pub(crate) struct Backup {
     /// Records to send, oldest first; the first `posted` of them are outstanding.
     records: VecDeque<Record>,
     posted: usize,
-    /// The next record, counted from [`first_record`].
+    /// The next record, counted from [`crate::entry::first_record`].
     next: u64,
     /// Where the log ends.
     end: LogAt,

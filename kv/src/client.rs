@@ -1,22 +1,15 @@
 //! A client: sends each operation to the primary of its key's shard.
 
-use crate::answer::Status;
 use crate::area::{Area, WINDOW};
+use crate::limits::{POLLS_PER_TICK, VALUE_BYTES_MAX};
+use crate::members;
+use crate::operation::{Done, Operation};
 use crate::session::{PrimaryServer, RetryPolicy, Session};
-use crate::{POLLS_PER_TICK, Shard, VALUE_BYTES_MAX};
+use crate::shard::Shard;
 use obol_fabric::{Fabric, Incarnation, Instant, Nanos, ViewId};
 use obol_membership::View;
 use std::collections::VecDeque;
 use thiserror::Error;
-
-/// A client's operation.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Operation {
-    /// The value of a key.
-    Get(u64),
-    /// Set the value of a key.
-    Put(u64, Box<[u8]>),
-}
 
 /// Why an operation was not begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -45,19 +38,6 @@ pub enum ClientError {
          limits.value_bytes of the profile"
     )]
     Crowded(u32),
-}
-
-/// An operation that has ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Done {
-    /// Its number, as returned by [`Client::begin`].
-    pub number: u64,
-    /// The index of its shard.
-    pub shard: u32,
-    /// How it ended.
-    pub status: Status,
-    /// The value that a GET found.
-    pub value: Box<[u8]>,
 }
 
 /// A client of the cache, with up to [`WINDOW`] outstanding operations to each shard.
@@ -174,7 +154,7 @@ impl Client {
         fabric: &mut F,
     ) {
         self.view = view.id;
-        let shards = crate::shards(view);
+        let shards = members::shards(view);
         if let Some(count) = shards.filter(|_| self.sessions.is_empty()) {
             let session = |shard| Session::new(self.area.of_shard(shard), self.retry);
             self.sessions = Shard::split(count).map(session).collect();
@@ -186,14 +166,14 @@ impl Client {
         let block = own.and_then(|own| {
             self.area.clients(view).into_iter().find_map(|(who, _, block)| (who == own).then_some(block))
         });
-        let is_here = |own: &Incarnation| crate::clients(view).any(|client| client.incarnation == *own);
+        let is_here = |own: &Incarnation| members::clients(view).any(|client| client.incarnation == *own);
         let crowded = own.filter(|own| block.is_none() && is_here(own));
         let crowded = crowded.map(|_| ClientError::Crowded(self.area.clients_max()));
         self.error = self.error.or(misfit).or(crowded);
         let block = block.filter(|_| self.error.is_none());
         let count = self.shards();
         for (session, shard) in self.sessions.iter_mut().zip(Shard::split(count)) {
-            let first = crate::servers(view, shard).next().zip(block);
+            let first = members::servers(view, shard).next().zip(block);
             let primary =
                 first.map(|(it, block)| PrimaryServer { who: it.incarnation, at: it.address, block });
             session.connect(now, primary, anew, fabric);

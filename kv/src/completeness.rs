@@ -1,7 +1,7 @@
 //! Completeness of a server's state: its position in the PUTs of a primary, the newest of those
 //! PUTs, and, after an exclusion, whether the state may still be the newest.
 
-use crate::AHEAD_MAX;
+use crate::limits::AHEAD_MAX;
 use crate::store::Store;
 use obol_fabric::{Incarnation, ViewId};
 use obol_membership::View;

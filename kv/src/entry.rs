@@ -11,8 +11,11 @@
 //! ..  value      filled up with zeros to a multiple of 8
 //! ```
 
-use crate::{VALUE_BYTES_MAX, words};
+use crate::limits::VALUE_BYTES_MAX;
+use crate::mutants::{ActiveMutant, Mutant};
+use crate::words;
 use core::sync::atomic::AtomicU64;
+use obol_fabric::Incarnation;
 use strum::FromRepr;
 
 /// Words before the value, without the request's number.
@@ -88,6 +91,21 @@ impl<'a> Entry<'a> {
         let [key, client] = [words::word(buffer, 2)?, words::word(buffer, 3)?];
         Some(Self { number, kind, key, client, request, value })
     }
+}
+
+/// The number of the first record of a backup's log. A region keeps what was written into it in an
+/// earlier life of its process, and each life has at most one log of each primary. So the numbers
+/// of logs are far apart.
+pub(crate) fn first_record(backup: Incarnation, primary: Incarnation, mutant: ActiveMutant) -> u64 {
+    if mutant.has(Mutant::LogsAlike) {
+        return 1;
+    }
+    // The finalizer of SplitMix64, which spreads neighbours over all numbers. Half of them, so that
+    // counting never overflows.
+    let mut mixed = backup.0.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(primary.0);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((mixed ^ (mixed >> 31)) >> 1) | 1
 }
 
 #[cfg(test)]

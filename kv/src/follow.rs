@@ -6,12 +6,11 @@
 //! received the backup's first report.
 
 use crate::area::{Area, LogAt, RING_BYTES};
-use crate::backup::first_record;
 use crate::completeness::{Position, Provenance, Tail};
-use crate::entry::{ENTRY_BYTES, Entry, Kind};
+use crate::entry::{ENTRY_BYTES, Entry, Kind, first_record};
 use crate::mutants::{ActiveMutant, Mutant};
-use crate::server::{Part, token};
 use crate::store::Store;
+use crate::tokens::{Part, token};
 use crate::words;
 use obol_fabric::{Address, Fabric, Incarnation, Instant, Nanos, Remote};
 

@@ -27,54 +27,27 @@ mod client;
 mod completeness;
 mod entry;
 mod follow;
+mod limits;
+mod members;
 mod mutants;
 mod node;
+mod operation;
 mod primary;
 mod server;
 mod session;
 mod shard;
 mod store;
+mod tokens;
 mod words;
 
 pub use answer::Status;
 pub use area::{Area, WINDOW};
-pub use client::{BeginError, Client, ClientError, Done, Operation};
+pub use client::{BeginError, Client, ClientError};
 pub use completeness::Copy;
+pub use limits::VALUE_BYTES_MAX;
+pub use members::{servers, shards};
 pub use mutants::Mutant;
 pub use node::{Node, Service};
+pub use operation::{Done, Operation};
 pub use server::{Server, ServerState};
 pub use shard::{CLIENT_PREFIX, SERVER_PREFIX, SHARDS_MAX, Shard};
-
-use obol_membership::view::Member;
-use obol_membership::{Kind, View};
-
-/// Bytes of the longest value.
-pub const VALUE_BYTES_MAX: usize = 1024;
-
-/// PUTs that a primary executes at most before all its backups have the first of them.
-const AHEAD_MAX: usize = 256;
-
-/// Polls of an idle node between two rounds of other work.
-const POLLS_PER_TICK: u32 = 32;
-
-/// The members that have a core of their own, whose region holds the service's memory, with the
-/// shards of those that serve one.
-fn parties(view: &View) -> impl Iterator<Item = (&Member, Option<Shard>)> {
-    let able = view.members.iter().filter(|member| member.kind == Kind::App && member.has_core());
-    able.map(|member| (member, Shard::of_server(member.name.as_str())))
-}
-
-/// The servers of a shard in a view: first the primary, then two backups; the others wait.
-pub fn servers(view: &View, shard: Shard) -> impl Iterator<Item = &Member> {
-    parties(view).filter(move |(_, whose)| *whose == Some(shard)).map(|(member, _)| member)
-}
-
-/// The number of shards of the cache in a view, by the oldest server. `None` if there is no server.
-pub fn shards(view: &View) -> Option<u32> {
-    parties(view).find_map(|(_, shard)| shard).map(Shard::count)
-}
-
-/// The members that may send requests.
-fn clients(view: &View) -> impl Iterator<Item = &Member> {
-    parties(view).filter(|(_, shard)| shard.is_none()).map(|(member, _)| member)
-}

@@ -2,13 +2,13 @@
 //! one state machine, on one endpoint.
 
 use crate::client::Client;
-use crate::server::{Part, Server, part_of, token};
-use crate::{Copy, Shard};
+use crate::completeness::Copy;
+use crate::members;
+use crate::server::Server;
+use crate::shard::Shard;
+use crate::tokens::{Part, WAKEUP, part_of, token};
 use obol_fabric::{Address, Event, Fabric, Incarnation, Instant, Machine, Release, Remote, ViewId};
 use obol_membership::{Member, Role};
-
-/// The wakeup datagram, distinct from all messages of the membership protocol.
-pub(crate) const WAKEUP: &[u8] = &[0xcb];
 
 /// A member's service.
 pub enum Service {
@@ -91,7 +91,7 @@ impl Node {
             Some(_) => with.is_none() || with == shard,
             None => with.is_some(),
         };
-        let peers = crate::parties(view).filter(|(_, with)| own.is_some() && links_to(*with));
+        let peers = members::parties(view).filter(|(_, with)| own.is_some() && links_to(*with));
         let peers: Vec<Address> = peers.map(|(member, _)| member.address).collect();
         for &at in peers.iter().filter(|at| !self.linked.contains(at)) {
             // An RDMA connection takes milliseconds to make: make it before it is needed.

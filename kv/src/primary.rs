@@ -7,15 +7,15 @@
 
 use crate::answer::{Answer, Status};
 use crate::area::{Area, BACKUPS_MAX, Block, CLIENT_HEAD_WORDS, WINDOW};
-use crate::backup::{Backup, Origin, first_record};
+use crate::backup::{Backup, Origin};
 use crate::completeness::Position;
-use crate::entry::{ENTRY_BYTES, Entry, Kind};
+use crate::entry::{ENTRY_BYTES, Entry, Kind, first_record};
 use crate::follow::Report;
+use crate::limits::AHEAD_MAX;
 use crate::mutants::{ActiveMutant, Mutant};
-use crate::node::WAKEUP;
-use crate::server::{Part, token};
 use crate::store::Store;
-use crate::{AHEAD_MAX, words};
+use crate::tokens::{Part, WAKEUP, token};
+use crate::words;
 use core::sync::atomic::Ordering;
 use obol_fabric::{Address, Fabric, Incarnation, Instant, Remote, ViewId};
 use std::collections::VecDeque;

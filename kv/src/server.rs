@@ -4,38 +4,15 @@ use crate::area::{Area, BACKUPS_MAX, RINGS};
 use crate::backup::Origin;
 use crate::completeness::{Copy, Provenance, departure};
 use crate::follow::{Follow, Report, State};
+use crate::limits::POLLS_PER_TICK;
+use crate::members;
 use crate::mutants::{ActiveMutant, Mutant};
 use crate::primary::Primary;
-use crate::{POLLS_PER_TICK, Shard};
-use obol_fabric::{Address, Completion, Fabric, Incarnation, Instant, LinkError, Nanos, Remote, Token};
+use crate::shard::Shard;
+use crate::tokens::{Part, token};
+use obol_fabric::{Address, Completion, Fabric, Incarnation, Instant, LinkError, Nanos, Remote};
 use obol_membership::View;
 use std::sync::Arc;
-use strum::FromRepr;
-
-/// What posted an operation of the service; with an argument in the low half of the token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromRepr)]
-#[repr(u8)]
-pub(crate) enum Part {
-    /// A WRITE of a record to the backup.
-    Record = 0xf4,
-    /// A READ of own memory, which makes earlier WRITEs visible.
-    Drain = 0xf5,
-    /// A READ whose only purpose is to establish the link.
-    Link = 0xf6,
-    /// Requests, answers, reports: repeated if lost.
-    Send = 0xf7,
-    /// A WRITE by which this server, which has no state, yields.
-    Yield = 0xf8,
-}
-
-pub(crate) const fn token(part: Part, argument: u32) -> Token {
-    Token((part as u64) << 56 | argument as u64)
-}
-
-/// The reverse of [`token`]; `None` for tokens of the membership protocol.
-pub(crate) fn part_of(token: Token) -> Option<(Part, u32)> {
-    Some((Part::from_repr((token.0 >> 56) as u8)?, token.0 as u32))
-}
 
 /// State of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -208,7 +185,7 @@ impl Server {
     /// Installs the newest view with this server's incarnation in it.
     pub(crate) fn install<F: Fabric>(&mut self, view: &Arc<View>, own: Option<Incarnation>, fabric: &F) {
         let servers: Vec<(Incarnation, Address)> =
-            crate::servers(view, self.shard).map(|member| (member.incarnation, member.address)).collect();
+            members::servers(view, self.shard).map(|member| (member.incarnation, member.address)).collect();
         let place = servers.iter().position(|(who, _)| Some(*who) == own);
         if place.is_none() || self.own != own {
             // A member that was removed rejoins as another; its state may be of use then.
@@ -227,7 +204,7 @@ impl Server {
         if matches!(self.role, Role::Out) {
             self.bring_back(view, own);
         }
-        let shards = crate::shards(view).unwrap_or(self.shard.count());
+        let shards = members::shards(view).unwrap_or(self.shard.count());
         let role = std::mem::replace(&mut self.role, Role::Out);
         self.role = match (self.place, role) {
             // In every later view, too: a server that was refused once never has a state.
@@ -264,7 +241,7 @@ impl Server {
             Role::Primary(primary) => (Some(primary.position()), primary.others()),
             Role::Backup(follow) | Role::TakingOver(follow) => {
                 while follow.apply(self.area, &mut self.state, fabric) {}
-                let all = crate::servers(&self.view, self.shard).take(1 + BACKUPS_MAX as usize);
+                let all = members::servers(&self.view, self.shard).take(1 + BACKUPS_MAX as usize);
                 let others = all.map(|member| member.incarnation).filter(|other| *other != own);
                 (self.state.position, others.collect())
             }
@@ -306,7 +283,7 @@ impl Server {
             return;
         };
         let departed = |who| departure(&self.view, who);
-        let older = crate::servers(before, self.shard).map(|member| member.incarnation);
+        let older = members::servers(before, self.shard).map(|member| member.incarnation);
         let yielded = departed(said.who);
         if older.take_while(|who| *who != own).all(|who| departed(who).is_some_and(|at| Some(at) <= yielded))
         {
@@ -325,7 +302,7 @@ impl Server {
     /// Configures the primary with its backups and clients.
     fn configure_primary(&mut self) {
         let Role::Primary(primary) = &mut self.role else { return };
-        let others = crate::servers(&self.view, self.shard).skip(1).take(BACKUPS_MAX as usize);
+        let others = members::servers(&self.view, self.shard).skip(1).take(BACKUPS_MAX as usize);
         let backups: Vec<(Incarnation, Address)> =
             others.map(|member| (member.incarnation, member.address)).collect();
         primary.install(&backups, &self.area.clients(&self.view), &mut self.state.store);
@@ -487,7 +464,7 @@ fn yield_to_whole<F: Fabric>(
 ) -> bool {
     let said = (1..=BACKUPS_MAX).filter_map(|place| Report::read(area.report(place), own, fabric));
     let complete = said.into_iter().find_map(|said| {
-        let member = crate::servers(view, shard).find(|member| member.incarnation == said.who)?;
+        let member = members::servers(view, shard).find(|member| member.incarnation == said.who)?;
         said.position.map(|_| (said.who, member.address))
     });
     let Some((who, at)) = complete else { return false };

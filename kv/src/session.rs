@@ -3,10 +3,9 @@
 
 use crate::answer::{ANSWER_BYTES, Answer};
 use crate::area::{Area, Block, WINDOW};
-use crate::client::{Done, Operation};
 use crate::entry::{Entry, Kind};
-use crate::node::WAKEUP;
-use crate::server::{Part, token};
+use crate::operation::{Done, Operation};
+use crate::tokens::{Part, WAKEUP, token};
 use crate::words;
 use obol_fabric::{Address, Fabric, Incarnation, Instant, Nanos, Remote};
 use std::collections::VecDeque;

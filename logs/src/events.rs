@@ -4,7 +4,7 @@ use crate::levels::Severity;
 use crate::line::Line;
 use obol_fabric::{Incarnation, Name, ViewId};
 use obol_membership::Reason;
-use obol_membership::recorder::{Kind as Event, Stamped};
+use obol_membership::recorder::{EventKind, Stamped};
 use obol_observe::event_text;
 use obol_observe::names::Names;
 
@@ -15,26 +15,26 @@ pub(crate) const MODULE: &str = "membership";
 pub const STAMP: &str = "at_ns";
 
 /// How much an event matters.
-pub const fn severity(event: Event) -> Severity {
+pub const fn severity(event: EventKind) -> Severity {
     match event {
-        Event::ClockFast | Event::ClockSlow => Severity::Error,
-        Event::Notice
-        | Event::LeaseLost
-        | Event::Takeover
-        | Event::Excluded
-        | Event::Suspect
-        | Event::Retract
-        | Event::JoinHeld
-        | Event::Replacing
-        | Event::Replaced => Severity::Warn,
-        Event::Started | Event::Decide | Event::Joined | Event::Left => Severity::Info,
-        Event::Propose
-        | Event::ViewReceived
-        | Event::Fenced
-        | Event::Clear
-        | Event::Active
-        | Event::Abort
-        | Event::Service => Severity::Debug,
+        EventKind::ClockFast | EventKind::ClockSlow => Severity::Error,
+        EventKind::Notice
+        | EventKind::LeaseLost
+        | EventKind::Takeover
+        | EventKind::Excluded
+        | EventKind::Suspect
+        | EventKind::Retract
+        | EventKind::JoinHeld
+        | EventKind::Replacing
+        | EventKind::Replaced => Severity::Warn,
+        EventKind::Started | EventKind::Decide | EventKind::Joined | EventKind::Left => Severity::Info,
+        EventKind::Propose
+        | EventKind::ViewReceived
+        | EventKind::Fenced
+        | EventKind::Clear
+        | EventKind::Active
+        | EventKind::Abort
+        | EventKind::Service => Severity::Debug,
     }
 }
 
@@ -72,7 +72,7 @@ pub fn event_line(
 
 /// The view whose decision a line reports, if it does.
 pub fn decided(line: &Line) -> Option<ViewId> {
-    let is_decision = line.module == MODULE && line.field("event") == Some(Event::Decide.name());
+    let is_decision = line.module == MODULE && line.field("event") == Some(EventKind::Decide.name());
     line.field("view").filter(|_| is_decision)?.parse().ok().map(ViewId)
 }
 
@@ -100,7 +100,7 @@ mod tests {
         let node = Name::new("node-2").expect("a name");
         let mut names = Names::default();
         names.know(Incarnation(7), node);
-        let event = Stamped { number: 3, at: Instant(99), record: Record::new(Event::Excluded, 7, 8) };
+        let event = Stamped { number: 3, at: Instant(99), record: Record::new(EventKind::Excluded, 7, 8) };
         let line = event_line(node, &event, 5, Some(Incarnation(7)), &names);
         assert_eq!(line.text, "excluded: node-2 (7), by view 8");
         let fields =
@@ -116,14 +116,14 @@ mod tests {
             let event = Stamped { number: 3, at: Instant(99), record: Record::new(kind, 7, 8) };
             event_line(coordinator, &event, 5, None, &Names::default())
         };
-        let mut decision = line(Event::Decide);
+        let mut decision = line(EventKind::Decide);
         let (bare, cause) = (decision.text.clone(), "node-2 (7) failed: deadbeat, reported by coord-1 (1)");
         explain(&mut decision, "");
         assert_eq!((decided(&decision), &decision.text), (Some(ViewId(7)), &bare));
         explain(&mut decision, "node-2 (7) failed");
         explain(&mut decision, cause);
         assert_eq!(decision.text, format!("{bare}: {cause}"));
-        let mut other = line(Event::ViewReceived);
+        let mut other = line(EventKind::ViewReceived);
         let before = other.clone();
         explain(&mut other, cause);
         assert_eq!((decided(&other), other), (None, before));

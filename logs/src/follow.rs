@@ -9,7 +9,7 @@ use obol_fabric::ip::GatewayCounter;
 use obol_fabric::layout::PROPOSERS_MAX;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::metrics::Counter;
-use obol_membership::recorder::{Kind as Event, Stamped};
+use obol_membership::recorder::{EventKind, Stamped};
 use obol_membership::view::coordinator_name;
 use obol_membership::{Kind, View};
 use obol_observe::calendar::unix_now;
@@ -252,12 +252,12 @@ fn learn(reader: Reader<'_>, names: &mut Names, view: &mut Option<View>) -> Opti
 impl Source {
     fn line(&mut self, event: &Stamped, unix: u64, names: &mut Names, view: Option<&View>) -> Line {
         let record = &event.record;
-        if record.kind == Event::Joined {
+        if record.kind == EventKind::Joined {
             self.own = Incarnation(record.a);
             names.know(self.own, self.name);
         }
         let mut line = event_line(self.name, event, unix, Some(self.own), names);
-        if record.kind == Event::Decide {
+        if record.kind == EventKind::Decide {
             explain(&mut line, &causes(ViewId(record.a), names, view));
         }
         line

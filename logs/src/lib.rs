@@ -31,6 +31,6 @@ pub use levels::{Change, Filter, LevelError, Levels, MODULES, Severity};
 pub use line::{Format, Line};
 pub use place::{Folder, KEPT_BYTES_MAX, KEPT_FOR, Place, base, retire};
 pub use rotate::{FILE_BYTES_MAX, FILES_MAX};
-pub use settings::{Destination, Settings, Whose};
+pub use settings::{Destination, LogOwner, Settings};
 pub use sink::switch_off;
 pub use writer::{Probe, QUEUE_LINES, finish, is_journal, probe, start};

@@ -46,9 +46,9 @@ pub struct Settings {
     pub destination: Destination,
 }
 
-/// Whose log it is.
+/// Who writes a log.
 #[derive(Clone, Debug)]
-pub struct Whose {
+pub struct LogOwner {
     /// The clusters' directory.
     pub root: PathBuf,
     /// The cluster.

@@ -4,7 +4,7 @@ use crate::journal::{self, Journal};
 use crate::line::{Format, Line};
 use crate::place::{self, Place};
 use crate::rotate::{Lost, Rotating};
-use crate::settings::{Destination, Settings, Whose};
+use crate::settings::{Destination, LogOwner, Settings};
 use obol_node::network::print_id;
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -40,27 +40,27 @@ pub(crate) struct Sink {
 
 impl Sink {
     /// Opens the destination; `None` if nothing is to be written.
-    pub(crate) fn open(settings: &Settings, whose: &Whose) -> io::Result<Option<Self>> {
+    pub(crate) fn open(settings: &Settings, owner: &LogOwner) -> io::Result<Option<Self>> {
         let to_journal = || {
-            let identity = print_id(whose.cluster.nonce());
-            Journal::open(Path::new(journal::SOCKET), whose.cluster.name(), identity).map(Out::Journal)
+            let identity = print_id(owner.cluster.nonce());
+            Journal::open(Path::new(journal::SOCKET), owner.cluster.name(), identity).map(Out::Journal)
         };
         let to_file = || {
             let no_home = || io::Error::other("neither XDG_STATE_HOME nor HOME is set; set OBOL_LOG_DIR");
             let base = place::base().ok_or_else(no_home)?;
-            let place = Place::new(&base, &whose.root, whose.cluster.name());
-            let folder = place.of(&whose.cluster);
+            let place = Place::new(&base, &owner.root, owner.cluster.name());
+            let folder = place.of(&owner.cluster);
             let at =
                 |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", folder.display()));
-            place.make(&whose.cluster).map_err(at)?;
-            Rotating::open(&folder, whose.process.as_str()).map(Out::File).map_err(at)
+            place.make(&owner.cluster).map_err(at)?;
+            Rotating::open(&folder, owner.process.as_str()).map(Out::File).map_err(at)
         };
         let out = match settings.destination {
             Destination::Off => return Ok(None),
             Destination::Stderr => Out::Stderr,
             Destination::Journal => to_journal()?,
             Destination::Files => to_file()?,
-            Destination::Auto if whose.cluster.dir().join(OFF_FILE).exists() => return Ok(None),
+            Destination::Auto if owner.cluster.dir().join(OFF_FILE).exists() => return Ok(None),
             Destination::Auto if journal::is_stderr() => to_journal().unwrap_or(Out::Stderr),
             Destination::Auto => to_file()?,
         };

@@ -4,7 +4,7 @@ use crate::control::{Control, State};
 use crate::follow::Follower;
 use crate::levels::{Levels, Severity};
 use crate::line::Line;
-use crate::settings::{Settings, Whose};
+use crate::settings::{LogOwner, Settings};
 use crate::sink::Sink;
 use crate::subscriber::Subscribed;
 use obol_fabric::Name;
@@ -69,22 +69,22 @@ static STARTING: AtomicBool = AtomicBool::new(false);
 
 /// Starts the log of this process, once; a later call does nothing. To be called before the process
 /// asks for real-time scheduling, which the thread would inherit, and after it has forked.
-pub fn start(settings: &Settings, whose: Whose) -> io::Result<()> {
+pub fn start(settings: &Settings, owner: LogOwner) -> io::Result<()> {
     if STARTING.swap(true, Ordering::AcqRel) {
         return Ok(());
     }
-    let Some(sink) = Sink::open(settings, &whose)? else { return Ok(()) };
+    let Some(sink) = Sink::open(settings, &owner)? else { return Ok(()) };
     let is_journal = sink.is_journal();
     let (tx, rx) = sync_channel(QUEUE_LINES);
-    let mut control = Control::new(whose.cluster.dir(), whose.process);
+    let mut control = Control::new(owner.cluster.dir(), owner.process);
     let levels = control.wanted().unwrap_or_else(|| settings.levels.clone());
     let shared = Arc::new(Shared {
-        process: whose.process,
+        process: owner.process,
         levels: RwLock::new(levels),
         tx,
         dropped: AtomicU64::new(0),
     });
-    let follower = Follower::new(whose.cluster, whose.agent)?;
+    let follower = Follower::new(owner.cluster, owner.agent)?;
     let mut writer = Writer {
         shared: Arc::clone(&shared),
         rx,
@@ -200,12 +200,12 @@ impl Writer {
             self.sink.line(&self.own(Severity::Warn, text).with("dropped", dropped));
         }
         self.sink.flush();
-        self.admit();
+        self.report_unwritten();
         self.show();
     }
 
     /// Says how many lines could not be written, once lines can be written again.
-    fn admit(&mut self) {
+    fn report_unwritten(&mut self) {
         let unwritten = self.sink.unwritten;
         if unwritten == self.missed || !self.sink.writes {
             return;

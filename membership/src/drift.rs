@@ -9,7 +9,7 @@
 
 use crate::Config;
 use crate::metrics::Counter;
-use crate::recorder::{Kind, Record};
+use crate::recorder::{EventKind, Record};
 use crate::rng::Rng;
 use crate::timing::Timing;
 use crate::view::View;
@@ -100,7 +100,7 @@ impl Drift {
     ) {
         if let Some(Alarm { who, fast, ppm }) = self.answered(nonce, clock, &config.timing, now) {
             fabric.count(Counter::DriftAlarms, 1);
-            let kind = if fast { Kind::ClockFast } else { Kind::ClockSlow };
+            let kind = if fast { EventKind::ClockFast } else { EventKind::ClockSlow };
             fabric.record(Record::new(kind, who.0, ppm));
         }
     }

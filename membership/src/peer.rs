@@ -14,7 +14,7 @@ use crate::mutants::Mutant;
 use crate::notices::Notices;
 use crate::poll::Poll;
 use crate::reach;
-use crate::recorder::{Kind as Event, Record};
+use crate::recorder::{EventKind, Record};
 use crate::rng::Rng;
 use crate::timers::{Timer, Timers};
 use crate::view::{Acceptor, Kind, Newcomer, Reason, View};
@@ -192,7 +192,7 @@ impl Peer {
 
     /// Records that a view was learned. `jump`: those in between are skipped.
     pub(crate) fn note_view<F: Fabric>(&mut self, view: ViewId, jump: bool, now: Instant, fabric: &mut F) {
-        fabric.record(Record::new(Event::ViewReceived, view.0, u64::from(jump)));
+        fabric.record(Record::new(EventKind::ViewReceived, view.0, u64::from(jump)));
         fabric.count(if jump { Counter::ViewJumps } else { Counter::ViewsInstalled }, 1);
         self.contact = now;
     }
@@ -210,7 +210,7 @@ impl Peer {
                     self.state = MembershipState::Member(member.incarnation);
                     self.timers.stop(Timer::Join);
                     fabric.publish_incarnation(member.incarnation);
-                    fabric.record(Record::new(Event::Joined, member.incarnation.0, view.id.0));
+                    fabric.record(Record::new(EventKind::Joined, member.incarnation.0, view.id.0));
                     return Some(Transition::Joined);
                 }
                 if !view.departed.iter().any(|d| d.token == token) {
@@ -220,7 +220,7 @@ impl Peer {
                 Some(Transition::Departed)
             }
             MembershipState::Member(who) if view.member(who).is_none() => {
-                fabric.record(Record::new(Event::Excluded, who.0, view.id.0));
+                fabric.record(Record::new(EventKind::Excluded, who.0, view.id.0));
                 fabric.count(Counter::Exclusions, 1);
                 fabric.publish_incarnation(Incarnation::NONE);
                 self.detectors.links.prove(&self.config);
@@ -230,7 +230,7 @@ impl Peer {
             MembershipState::Leaving(who) if view.member(who).is_none() => {
                 self.state = MembershipState::Left { token: 0 };
                 self.timers.stop(Timer::Join);
-                fabric.record(Record::new(Event::Left, who.0, view.id.0));
+                fabric.record(Record::new(EventKind::Left, who.0, view.id.0));
                 fabric.publish_incarnation(Incarnation::NONE);
                 Some(Transition::Left)
             }
@@ -335,19 +335,19 @@ impl Peer {
             }
             Verdict::Suspect(who, reason) => {
                 fabric.count(reason.suspicions(), 1);
-                fabric.record(Record { kind: Event::Suspect, reason: reason as u8, a: who.0, b: 0 });
+                fabric.record(Record { kind: EventKind::Suspect, reason: reason as u8, a: who.0, b: 0 });
                 return Some((who, reason));
             }
             Verdict::Retract(who) => {
-                fabric.record(Record::new(Event::Retract, who.0, 0));
+                fabric.record(Record::new(EventKind::Retract, who.0, 0));
                 fabric.count(Counter::FalseSuspicions, 1);
                 self.notices.retract(who);
             }
             Verdict::LinkDown(who) => {
                 fabric.count(Counter::LinksLost, 1);
-                fabric.record(timeout(Event::Suspect, who));
+                fabric.record(timeout(EventKind::Suspect, who));
             }
-            Verdict::LinkUp(who) => fabric.record(timeout(Event::Retract, who)),
+            Verdict::LinkUp(who) => fabric.record(timeout(EventKind::Retract, who)),
         }
         None
     }

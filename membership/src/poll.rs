@@ -18,7 +18,7 @@ use obol_fabric::{Completion, Fabric, Instant, Nanos, Remote, ViewId};
 use std::sync::Arc;
 
 /// The timeout for reading a view, in timeouts for reading a word.
-const VIEW_PATIENCE: u64 = 8;
+const VIEW_TIMEOUT_FACTOR: u64 = 8;
 /// The view timeout doubles each time it expires, at most this often.
 const DOUBLINGS_MAX: u32 = 3;
 /// Doublings of the time for words, once they have proved to be slow.
@@ -128,7 +128,7 @@ impl Poll {
             | Stage::Rings { .. }
             | Stage::Deciders(_)
             | Stage::Slot { .. } => {
-                self.posted + config.timing.renew_timeout.saturating_mul(VIEW_PATIENCE << self.expired)
+                self.posted + config.timing.renew_timeout.saturating_mul(VIEW_TIMEOUT_FACTOR << self.expired)
             }
         }
     }

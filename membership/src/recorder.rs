@@ -5,15 +5,15 @@ use obol_fabric::slots;
 use serde::{Deserialize, Serialize};
 
 /// An event of the protocol.
-pub type Record = FabricRecord<Kind>;
+pub type Record = FabricRecord<EventKind>;
 /// The same with its number and time, as readers get it.
-pub type Stamped = FabricStamped<Kind>;
+pub type Stamped = FabricStamped<EventKind>;
 
 slots! {
     /// What happened, with the meaning of `a` and `b` of a [`Record`].
     #[derive(Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
-    Kind: EventCode {
+    EventKind: EventCode {
         /// The process started; `a` = generation.
         Started = "started",
         /// A death notice; `a` = accused incarnation, `b` = accuser's incarnation.

@@ -2,8 +2,7 @@
 //! only members are READ, so the newest view says why one is not seen.
 
 use crate::Process;
-use crate::gateway::examine_keys;
-use crate::judge::{Fault, Reason};
+use crate::keys::examine_keys;
 use obol_fabric::identity::Duty;
 use obol_fabric::{Incarnation, ViewId};
 use obol_membership::View;
@@ -108,7 +107,7 @@ impl Absence {
     }
 
     /// In words, for this number of processes.
-    fn text(self, of: usize) -> String {
+    pub(crate) fn text(self, of: usize) -> String {
         match self {
             Self::Down => "down".to_owned(),
             Self::Left => "left".to_owned(),
@@ -120,27 +119,6 @@ impl Absence {
                 format!("cannot be read: {whose} host does not answer")
             }
         }
-    }
-
-    /// A reason for each absence of these names. What is not known otherwise is down; `fates` says how
-    /// some of these ended.
-    pub(crate) fn reasons<'n>(
-        names: impl IntoIterator<Item = &'n str>,
-        absent: &BTreeMap<String, Self>,
-        fates: &BTreeMap<String, String>,
-    ) -> Vec<Reason> {
-        let mut groups: BTreeMap<Self, Vec<&str>> = BTreeMap::new();
-        for name in names {
-            groups.entry(absent.get(name).copied().unwrap_or(Self::Down)).or_default().push(name);
-        }
-        groups
-            .into_iter()
-            .map(|(absence, names)| {
-                let how = if absence == Self::Down { shown_fates(&names, fates) } else { String::new() };
-                let text = format!("{} {}{how}", names.join(", "), absence.text(names.len()));
-                Reason::new(Fault::Absent(absence, names.into_iter().map(str::to_owned).collect()), text)
-            })
-            .collect()
     }
 }
 
@@ -184,6 +162,7 @@ fn unusable(keys: &Path, network: &Network) -> Option<String> {
 mod tests {
     use super::*;
     use crate::missed::{self, MissedReader};
+    use crate::reason::Reason;
     use obol_fabric::{Address, Incarnation, Name, Nanos};
     use obol_membership::Kind;
     use obol_membership::view::Departed;

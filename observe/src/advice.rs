@@ -2,10 +2,10 @@
 //! of supervisors know it, and what to do where the reason itself does not say it.
 
 use crate::calendar::TwoClocks;
-use crate::judge::{Fault, Reason};
+use crate::reason::{Fault, Reason};
 use crate::{Absence, ObservedEvent, Observer, Snapshot, timeline};
 use obol_fabric::{Incarnation, Instant, Name, ViewId};
-use obol_membership::recorder::Kind as Event;
+use obol_membership::recorder::EventKind;
 use obol_node::Deployment;
 use std::collections::BTreeMap;
 
@@ -71,7 +71,7 @@ impl<'a> Advisor<'a> {
             Fault::NoAgent(agent) => self.gone_since(agent.as_str()),
             Fault::NoMember(name) => {
                 // One whose agent is frozen does not note it.
-                let noted = self.last(*name, &[Event::Excluded, Event::Left, Event::Started]);
+                let noted = self.last(*name, &[EventKind::Excluded, EventKind::Left, EventKind::Started]);
                 noted.max(self.departed_at(name.as_str()))
             }
             Fault::Behind(_, newest) => self.decided_at(*newest),
@@ -109,8 +109,8 @@ impl<'a> Advisor<'a> {
         let mut since = None;
         for ObservedEvent { event, .. } in self.events.iter().filter(|seen| seen.event.record.a == who.0) {
             match event.record.kind {
-                Event::Suspect | Event::Notice => since = since.or(Some(event.at)),
-                Event::Retract => since = None,
+                EventKind::Suspect | EventKind::Notice => since = since.or(Some(event.at)),
+                EventKind::Retract => since = None,
                 _ => {}
             }
         }
@@ -118,7 +118,7 @@ impl<'a> Advisor<'a> {
     }
 
     /// When a process last recorded one of these events.
-    fn last(&self, process: Name, kinds: &[Event]) -> Option<u64> {
+    fn last(&self, process: Name, kinds: &[EventKind]) -> Option<u64> {
         let is = |seen: &&ObservedEvent| seen.process == process && kinds.contains(&seen.event.record.kind);
         self.events.iter().rev().find(is).map(|seen| self.clocks.unix(seen.event.at))
     }
@@ -127,10 +127,10 @@ impl<'a> Advisor<'a> {
     fn lost_lease_at(&self, of: Option<Name>) -> Option<u64> {
         let is = |seen: &&ObservedEvent| {
             of.is_none_or(|name| seen.process == name)
-                && matches!(seen.event.record.kind, Event::Active | Event::LeaseLost)
+                && matches!(seen.event.record.kind, EventKind::Active | EventKind::LeaseLost)
         };
         let last = self.events.iter().rev().find(is)?;
-        (last.event.record.kind == Event::LeaseLost).then(|| self.clocks.unix(last.event.at))
+        (last.event.record.kind == EventKind::LeaseLost).then(|| self.clocks.unix(last.event.at))
     }
 
     fn remedy(&self, fault: &Fault) -> Option<String> {
@@ -258,7 +258,7 @@ mod tests {
     }
 
     /// An event of a process at a moment.
-    fn event(process: &str, at: u64, kind: Event, a: u64) -> ObservedEvent {
+    fn event(process: &str, at: u64, kind: EventKind, a: u64) -> ObservedEvent {
         let record = Record { kind, reason: 0, a, b: 0 };
         let event = Stamped { number: at, at: Instant(at), record };
         ObservedEvent { process: name(process), kind: Kind::Agent, event, clock_error: Nanos::ZERO }
@@ -322,11 +322,11 @@ mod tests {
     #[test]
     fn a_frozen_process_continues_by_its_pid_and_is_frozen_since_it_was_suspected() {
         let events = [
-            event("coord-1", 10, Event::Suspect, 6),
-            event("coord-1", 20, Event::Retract, 6),
-            event("coord-1", 25, Event::Suspect, 7),
-            event("node-1", 30, Event::Suspect, 6),
-            event("coord-1", 40, Event::Notice, 6),
+            event("coord-1", 10, EventKind::Suspect, 6),
+            event("coord-1", 20, EventKind::Retract, 6),
+            event("coord-1", 25, EventKind::Suspect, 7),
+            event("node-1", 30, EventKind::Suspect, 6),
+            event("coord-1", 40, EventKind::Notice, 6),
         ];
         let remedy = "`kill -CONT 4711` lets it continue, `obol kill node-2` ends it";
         assert_eq!(said(&local(), &events, frozen(1)), (Some(30), remedy.to_owned()));
@@ -341,7 +341,8 @@ mod tests {
     fn who_is_down_is_so_since_its_end_or_the_view_that_removed_it() {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let down = |all: &[&str]| Fault::Absent(Absence::Down, names(all));
-        let events = [event("node-1", 60, Event::ViewReceived, 9), event("coord-1", 50, Event::Decide, 9)];
+        let events =
+            [event("node-1", 60, EventKind::ViewReceived, 9), event("coord-1", 50, EventKind::Decide, 9)];
         assert_eq!(said(&local(), &events, down(&["app-1"])), (Some(77), "`obol start app-1`".to_owned()));
         assert_eq!(said(&local(), &events, down(&["node-2"])).0, Some(50));
         assert_eq!(said(&local(), &events, down(&["node-3"])).0, None, "no view is known to have removed it");
@@ -370,10 +371,10 @@ mod tests {
     #[test]
     fn a_program_whose_agent_is_frozen_is_no_member_since_its_removal_and_joins_with_it() {
         let fault = || Fault::NoMember(name("node-2"));
-        let events = [event("node-2", 20, Event::Started, 1), event("coord-1", 50, Event::Decide, 9)];
+        let events = [event("node-2", 20, EventKind::Started, 1), event("coord-1", 50, EventKind::Decide, 9)];
         let (since, remedy) = said(&local(), &events, fault());
         assert!(since == Some(50) && remedy.starts_with("`obol logs node-2"), "{since:?} {remedy}");
-        let restarted = [&events[..], &[event("node-2", 70, Event::Started, 2)]].concat();
+        let restarted = [&events[..], &[event("node-2", 70, EventKind::Started, 2)]].concat();
         assert_eq!(said(&local(), &restarted, fault()).0, Some(70));
         let mut snapshot = snapshot();
         let agent = Process { region: 3, frozen: true, ..Process::missing(name("node-3"), Kind::Agent) };
@@ -393,9 +394,9 @@ mod tests {
     #[test]
     fn a_lease_is_lost_since_it_ended_unless_another_view_was_active() {
         let events = [
-            event("app-1", 10, Event::LeaseLost, 4),
-            event("app-2", 20, Event::LeaseLost, 4),
-            event("app-1", 30, Event::Active, 5),
+            event("app-1", 10, EventKind::LeaseLost, 4),
+            event("app-2", 20, EventKind::LeaseLost, 4),
+            event("app-1", 30, EventKind::Active, 5),
         ];
         let lost = |app: &str| said(&local(), &events, Fault::NoLease(name(app))).0;
         assert_eq!((lost("app-1"), lost("app-2"), lost("app-3")), (None, Some(20), None));

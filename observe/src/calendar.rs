@@ -11,6 +11,11 @@ pub fn utc(unix: u64, format: &str) -> String {
     Timestamp::from_nanosecond(unix.into()).unwrap_or_default().strftime(format).to_string()
 }
 
+/// The seconds since 1970 of a moment in UTC as ISO 8601.
+pub fn seconds_of(text: &str) -> Option<u64> {
+    text.parse::<Timestamp>().ok()?.as_second().try_into().ok()
+}
+
 /// A moment in nanoseconds since 1970 as ISO 8601 in UTC, to the microsecond.
 pub fn iso(unix: u64) -> String {
     utc(unix, "%FT%T.%6fZ")

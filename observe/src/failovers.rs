@@ -4,7 +4,7 @@
 use crate::ObservedEvent;
 use crate::timeline::{Phases, waited_until};
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
-use obol_membership::recorder::{Kind as Event, Record};
+use obol_membership::recorder::{EventKind, Record};
 use obol_membership::view::JOIN_WINDOW;
 use obol_membership::{Change, Reason, View};
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +26,7 @@ pub struct Moment {
     /// The process that recorded it.
     pub process: Name,
     /// What happened.
-    pub event: Event,
+    pub event: EventKind,
     /// When.
     pub at: Instant,
     /// Clock error: by how much the time may be off.
@@ -70,14 +70,14 @@ impl Failover {
         self.moments.iter().map(|moment| moment.clock_error).max().unwrap_or_default()
     }
 
-    fn first(&self, process: Name, event: Event) -> Option<Instant> {
+    fn first(&self, process: Name, event: EventKind) -> Option<Instant> {
         self.moments.iter().find(|m| m.process == process && m.event == event).map(|m| m.at)
     }
 
     /// When each process became active.
     fn actives(&self) -> BTreeMap<Name, Moment> {
         let mut first = BTreeMap::new();
-        for moment in self.moments.iter().filter(|m| m.event == Event::Active) {
+        for moment in self.moments.iter().filter(|m| m.event == EventKind::Active) {
             first.entry(moment.process).or_insert(*moment);
         }
         first
@@ -92,7 +92,7 @@ impl Failover {
     /// had to end.
     pub fn released_by(&self) -> &'static str {
         let has = |event| self.first(self.decider, event).is_some();
-        match (has(Event::Clear), has(Event::Fenced)) {
+        match (has(EventKind::Clear), has(EventKind::Fenced)) {
             (true, _) => "CLEAR",
             (false, true) => "the end of all older leases (no CLEAR was stamped)",
             (false, false) if self.compatible => "the decision (no CLEAR was needed)",
@@ -118,9 +118,9 @@ impl Failover {
     /// older leases ended.
     pub fn phases(&self) -> [Option<Nanos>; 5] {
         let at = |event| self.first(self.decider, event);
-        let (propose, decide) = (at(Event::Propose), at(Event::Decide));
+        let (propose, decide) = (at(EventKind::Propose), at(EventKind::Decide));
         let active = self.last_active().map(|(_, at)| at);
-        let (fenced, clear) = (at(Event::Fenced), at(Event::Clear));
+        let (fenced, clear) = (at(EventKind::Fenced), at(EventKind::Clear));
         // By another host's clock, a process may seem to be active before CLEAR.
         let before_clear = active.filter(|at| self.is_certain(clear.or(fenced).unwrap_or(*at).since(*at)));
         let is_stamped = self.compatible || fenced.is_some() || clear.is_some();
@@ -309,18 +309,18 @@ pub fn all(events: &(impl Iterator<Item = ObservedEvent> + Clone), departures: &
     let mut proposed: BTreeMap<(Name, ViewId), Moment> = BTreeMap::new();
     let mut found: BTreeMap<ViewId, Failover> = BTreeMap::new();
     let records = || events.clone().map(|seen| (Moment::of(&seen), seen.event.record));
-    let decides = |record: &Record| record.kind == Event::Decide;
+    let decides = |record: &Record| record.kind == EventKind::Decide;
     let decided: BTreeSet<ViewId> =
         records().filter(|(_, record)| decides(record)).map(|(_, record)| ViewId(record.a)).collect();
     for (moment, Record { kind, reason, a, b }) in records() {
         let (process, view) = (moment.process, ViewId(a));
         match kind {
-            Event::Notice => causes.notice(
+            EventKind::Notice => causes.notice(
                 moment,
                 Dead { who: Incarnation(a), accuser: Incarnation(b), reason: Reason::from_repr(reason) },
             ),
-            Event::Propose => drop(proposed.insert((process, view), moment)),
-            Event::Decide => {
+            EventKind::Propose => drop(proposed.insert((process, view), moment)),
+            EventKind::Decide => {
                 let Pending { dead, notices } = causes.of(process, view, departures);
                 let Some(first) = notices.first() else { continue };
                 let began = first.at;
@@ -332,13 +332,19 @@ pub fn all(events: &(impl Iterator<Item = ObservedEvent> + Clone), departures: &
             }
             // The decider's flight recorder is lost. Earlier notices may be the cause of this view,
             // so they are not attributed to a later one.
-            Event::ViewReceived if !decided.contains(&view) => drop(causes.pending.remove(&process)),
+            EventKind::ViewReceived if !decided.contains(&view) => drop(causes.pending.remove(&process)),
             _ => {}
         }
     }
     // With another host's clock, a view may appear to be received before it was decided.
     for (moment, record) in records() {
-        let of = [Event::Fenced, Event::Clear, Event::ViewReceived, Event::Active, Event::Service];
+        let of = [
+            EventKind::Fenced,
+            EventKind::Clear,
+            EventKind::ViewReceived,
+            EventKind::Active,
+            EventKind::Service,
+        ];
         if let Some(failover) = found.get_mut(&ViewId(record.a)).filter(|_| of.contains(&record.kind)) {
             failover.moments.push(moment);
         }
@@ -351,7 +357,7 @@ pub fn all(events: &(impl Iterator<Item = ObservedEvent> + Clone), departures: &
             // failover; but there may be several notices, as one view may remove several members.
             let mut seen = BTreeSet::new();
             failover.moments.retain(|Moment { process, event, .. }| {
-                seen.insert((*process, *event as u32)) || *event == Event::Notice
+                seen.insert((*process, *event as u32)) || *event == EventKind::Notice
             });
             failover
         })
@@ -379,14 +385,14 @@ mod tests {
         let stamp = |process, kind, event, after, a, b| seen(process, kind, event, (us + after) * 1000, a, b);
         let (coord, app) = (Kind::Coordinator, Kind::App);
         vec![
-            stamp("coord-1", coord, Event::Notice, 0, 7, 1),
-            stamp("coord-1", coord, Event::Propose, 5, 7, 0),
-            stamp("coord-1", coord, Event::Decide, 18, 7, 0),
-            stamp("coord-1", coord, Event::Fenced, 30, 7, 3),
-            stamp("coord-1", coord, Event::Clear, 31, 7, 0),
-            stamp("node-1", Kind::Agent, Event::ViewReceived, 40, 7, 0),
-            stamp("app-1", app, Event::Active, 156, 7, 0),
-            stamp("app-1", app, Event::Service, 160, 7, 0),
+            stamp("coord-1", coord, EventKind::Notice, 0, 7, 1),
+            stamp("coord-1", coord, EventKind::Propose, 5, 7, 0),
+            stamp("coord-1", coord, EventKind::Decide, 18, 7, 0),
+            stamp("coord-1", coord, EventKind::Fenced, 30, 7, 3),
+            stamp("coord-1", coord, EventKind::Clear, 31, 7, 0),
+            stamp("node-1", Kind::Agent, EventKind::ViewReceived, 40, 7, 0),
+            stamp("app-1", app, EventKind::Active, 156, 7, 0),
+            stamp("app-1", app, EventKind::Service, 160, 7, 0),
         ]
     }
 
@@ -398,7 +404,7 @@ mod tests {
     fn only_who_failed_by_a_view_is_its_cause_and_programs_go_with_their_agent() {
         let stamp = |event, us: u64, a, b| seen("coord-1", Kind::Coordinator, event, us * 1000, a, b);
         // A notice of a member that left by an earlier view, one of a member that fails later.
-        let mut all_events = vec![stamp(Event::Notice, 10, 3, 1), stamp(Event::Notice, 50, 9, 1)];
+        let mut all_events = vec![stamp(EventKind::Notice, 10, 3, 1), stamp(EventKind::Notice, 50, 9, 1)];
         all_events.extend(events(100));
         let dead = |who| Dead { who: Incarnation(who), accuser: Incarnation::NONE, reason: None };
         let mut departures = Departures::default();
@@ -436,11 +442,11 @@ mod tests {
     #[test]
     fn a_missing_or_acausal_stamp_gives_no_duration() {
         let mut failover = one();
-        failover.moments.retain(|moment| moment.event != Event::Propose);
+        failover.moments.retain(|moment| moment.event != EventKind::Propose);
         assert_eq!(failover.phases().map(|phase| phase.is_some()), [false, false, true, true, true]);
         let mut failover = one();
         for moment in &mut failover.moments {
-            if moment.event == Event::Decide {
+            if moment.event == EventKind::Decide {
                 moment.at = failover.began - Nanos(1);
             }
         }
@@ -451,9 +457,9 @@ mod tests {
     fn a_clear_is_reported_only_if_stamped() {
         let mut failover = one();
         assert_eq!(failover.released_by(), "CLEAR");
-        failover.moments.retain(|moment| moment.event != Event::Clear);
+        failover.moments.retain(|moment| moment.event != EventKind::Clear);
         assert!(failover.released_by().starts_with("the end of all older leases"));
-        failover.moments.retain(|moment| moment.event != Event::Fenced);
+        failover.moments.retain(|moment| moment.event != EventKind::Fenced);
         assert!(failover.released_by().starts_with("a later CLEAR"));
         failover.compatible = true;
         assert!(failover.released_by().starts_with("the decision"));
@@ -462,7 +468,7 @@ mod tests {
     #[test]
     fn a_view_that_was_waited_for_without_stamps_has_no_phases_of_waiting() {
         let stamped =
-            |event: &ObservedEvent| !matches!(event.event.record.kind, Event::Fenced | Event::Clear);
+            |event: &ObservedEvent| !matches!(event.event.record.kind, EventKind::Fenced | EventKind::Clear);
         let events: Vec<ObservedEvent> = events(100).into_iter().filter(stamped).collect();
         let phases = |base| {
             let mut departures = Departures::default();
@@ -483,7 +489,7 @@ mod tests {
         let mut failover = one();
         let another_host = |clock_error| {
             move |moment: &mut Moment| {
-                if moment.event == Event::Active {
+                if moment.event == EventKind::Active {
                     moment.clock_error = Nanos::from_micros(clock_error);
                 }
             }
@@ -506,12 +512,12 @@ mod tests {
     #[test]
     fn a_decided_death_is_not_the_cause_of_another_coordinators_later_view() {
         let mut all = events(100);
-        let heard = |ns| seen("coord-2", Kind::Coordinator, Event::Notice, ns, 7, 1);
+        let heard = |ns| seen("coord-2", Kind::Coordinator, EventKind::Notice, ns, 7, 1);
         all.insert(1, heard(100_001));
         all.insert(5, heard(130_001));
         for mut later in events(8_000_000) {
             later.process = Name::new("coord-2").expect("a name");
-            later.event.record.a = if later.event.record.kind == Event::Notice { 1 } else { 8 };
+            later.event.record.a = if later.event.record.kind == EventKind::Notice { 1 } else { 8 };
             all.push(later);
         }
         let found = of(&all);
@@ -526,7 +532,7 @@ mod tests {
         // A second before, coord-1 received a notice of another death, and a view decided by a
         // coordinator whose recorder is lost.
         let before = |event, ns, a| seen("coord-1", Kind::Coordinator, event, ns, a, 1);
-        let mut all = vec![before(Event::Notice, 0, 4), before(Event::ViewReceived, 50_000, 6)];
+        let mut all = vec![before(EventKind::Notice, 0, 4), before(EventKind::ViewReceived, 50_000, 6)];
         all.extend(events(1_000_000));
         let found = of(&all);
         assert_eq!(found.len(), 1);
@@ -538,7 +544,7 @@ mod tests {
     fn medians_skip_incomplete_failovers() {
         let whole = one();
         let mut broken = one();
-        broken.moments.retain(|moment| moment.event != Event::Active);
+        broken.moments.retain(|moment| moment.event != EventKind::Active);
         let (phases, total) = medians(&[whole.clone(), broken]);
         assert_eq!((phases[4], total), (whole.phases()[4], whole.total()));
         assert_eq!(medians(&[]), ([None; 5], None));

@@ -1,13 +1,12 @@
 //! The gateway of this host, in a cluster over IP.
 
-use crate::Observer;
+use crate::keys::examine_keys;
+use crate::observer::Observer;
 use obol_fabric::host::{Cluster, Observed, Process};
-use obol_fabric::identity::{Duty, Identity};
+use obol_fabric::identity::Duty;
 use obol_fabric::ip::{self, GatewayCounter};
 use obol_fabric::{Name, Version};
-use obol_node::Network;
 use obol_node::network::Fabric;
-use std::path::Path;
 use std::time::Duration;
 
 /// A certificate that is valid for fewer days is a warning.
@@ -55,18 +54,6 @@ pub const fn least_duty(fabric: &Fabric) -> Duty {
     match fabric {
         Fabric::Ip { .. } => Duty::Gateway,
         Fabric::Rdma => Duty::Observer,
-    }
-}
-
-/// For how much longer the certificate in a directory is valid, and why a host of a network cannot use
-/// the keys there for some duties, whatever the dates.
-pub fn examine_keys(keys: &Path, network: &Network, duties: &[Duty]) -> (Option<Duration>, Option<String>) {
-    match Identity::load(keys) {
-        Ok(identity) => {
-            let fault = identity.fault(network.id, (network.host, network.address), duties);
-            (identity.valid_for(), fault.map(|error| error.to_string()))
-        }
-        Err(error) => (None, Some(error.to_string())),
     }
 }
 

@@ -93,7 +93,7 @@ fn from_hexadecimal(text: &str) -> Option<Vec<u8>> {
 
 /// What all hosts of a cluster have of it, as far as an operator has asked them.
 #[derive(Debug, Default)]
-pub struct Asked {
+pub struct RecoveryInputs {
     /// Coordinators of other hosts whose memory is there.
     pub there: Numbers,
     /// Those whose memory is lost, or that were given up with their host.
@@ -104,7 +104,7 @@ pub struct Asked {
     pub silent: Vec<IpAddr>,
 }
 
-impl Asked {
+impl RecoveryInputs {
     /// Reads `reports` of other hosts; those in `lost` are given up.
     pub fn of(site: &Site, reports: &[impl AsRef<Path>], lost: &[IpAddr]) -> Result<Self, Failure> {
         let network = site.deployment.network.as_ref().filter(|network| !network.hosts.is_empty());

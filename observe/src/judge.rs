@@ -2,10 +2,11 @@
 
 use crate::absence::shown_fates;
 use crate::missed::Missing;
-use crate::replicas::Store;
+use crate::reason::{Fault, Reason};
+use crate::store::Store;
 use crate::{Absence, Deciders, Health, Process, Snapshot};
 use obol_fabric::host::Cluster;
-use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
+use obol_fabric::{Instant, Name, Nanos, ViewId};
 use obol_membership::Kind;
 use obol_node::Deployment;
 use std::collections::{BTreeMap, HashSet};
@@ -23,70 +24,6 @@ const NAMES_MAX: usize = 16;
 
 /// The first reason of a health that is not known.
 const NOT_KNOWN: &str = "whether any program may act is not known from this host";
-
-/// Why a cluster is not healthy.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reason {
-    /// In words.
-    pub text: String,
-    /// The same for a program.
-    pub fault: Fault,
-}
-
-/// What a reason is about, as far as more can be said of it ([`crate::advice`]).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// These processes are not there, for the same cause.
-    Absent(Absence, Vec<String>),
-    /// No majority of the coordinators runs: these are down, and it is lost with this many of them.
-    Majority {
-        /// Coordinators that are down.
-        down: Vec<String>,
-        /// How many of them may be down.
-        spare: usize,
-    },
-    /// These coordinators left and still count for the majority.
-    Counted(Vec<String>),
-    /// These members failed, the first at this time in seconds since 1970, and did not come back.
-    Missed(u64),
-    /// A process is stopped.
-    Frozen {
-        /// Its name.
-        name: Name,
-        /// Its pid, on its host.
-        pid: u32,
-        /// The number of its host.
-        host: u8,
-        /// Its incarnation, as far as it knows.
-        who: Incarnation,
-    },
-    /// A program's agent is gone.
-    NoAgent(Name),
-    /// A process runs and is not a member.
-    NoMember(Name),
-    /// A process does not know the newest view.
-    Behind(Name, ViewId),
-    /// A program's lease has ended.
-    NoLease(Name),
-    /// The gateway of this host, and its pid if it runs.
-    Gateway(Option<u32>),
-    /// The network between this host and another one, by what is heard of its pulses.
-    Pulses,
-    /// No program may act, because every lease has ended.
-    Ended,
-    /// The text says all.
-    Other,
-}
-
-impl Reason {
-    pub(crate) fn new(fault: Fault, text: impl Into<String>) -> Self {
-        Self { text: text.into(), fault }
-    }
-
-    fn other(text: impl Into<String>) -> Self {
-        Self::new(Fault::Other, text)
-    }
-}
 
 /// Which processes should run.
 pub struct Expected {

@@ -15,6 +15,7 @@ mod gateway;
 pub mod histograms;
 pub mod inspection;
 pub mod judge;
+mod keys;
 pub mod lines;
 mod load;
 pub mod metrics;
@@ -23,6 +24,7 @@ mod named_enum;
 pub mod names;
 pub mod names_file;
 pub mod network_recording;
+mod observed_event;
 mod observer;
 mod owner;
 mod percentile;
@@ -30,6 +32,7 @@ pub mod plot;
 pub mod poisson;
 pub mod pulse;
 pub mod pulse_json;
+pub mod reason;
 mod remote_reader;
 mod renewals;
 pub mod replacement;
@@ -37,6 +40,7 @@ pub mod replicas;
 mod snapshot;
 mod source;
 pub mod stats;
+pub mod store;
 pub mod table;
 pub mod tail;
 pub mod timeline;
@@ -46,11 +50,12 @@ pub mod view_times;
 pub use absence::Absence;
 pub use deciders::{Deciders, spare};
 pub use gateway::{
-    CERTIFICATE_DAYS_FEW, Gateway, RunningGateway, certificate_days, certificate_warning, examine_keys,
-    least_duty,
+    CERTIFICATE_DAYS_FEW, Gateway, RunningGateway, certificate_days, certificate_warning, least_duty,
 };
+pub use keys::examine_keys;
 pub use load::Load;
-pub use observer::{ObservedEvent, Observer};
+pub use observed_event::ObservedEvent;
+pub use observer::Observer;
 pub use percentile::Percentile;
 pub use renewals::Renewals;
 pub use snapshot::{Elsewhere, Health, LeaseStatus, Process, Snapshot};

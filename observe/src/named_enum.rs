@@ -24,6 +24,20 @@ macro_rules! named_enum {
             }
         }
 
+        impl<'de> $crate::serde::Deserialize<'de> for $kind {
+            fn deserialize<D: $crate::serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                let word: ::std::string::String = $crate::serde::Deserialize::deserialize(from)?;
+                let named = Self::ALL.iter().find(|(name, _)| *name == word).map(|(_, named)| *named);
+                named.ok_or_else(|| $crate::serde::de::Error::unknown_variant(&word, &[$($word),+]))
+            }
+        }
+
+        impl ::std::fmt::Display for $kind {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.pad(self.name())
+            }
+        }
+
         impl $crate::schemars::JsonSchema for $kind {
             fn schema_name() -> ::std::borrow::Cow<'static, str> {
                 stringify!($kind).into()

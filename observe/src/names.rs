@@ -4,7 +4,7 @@
 use crate::names_file::NamesFile;
 use crate::{ObservedEvent, Observer, event_text};
 use obol_fabric::{Incarnation, Name, Nanos, ViewId};
-use obol_membership::recorder::Kind as Event;
+use obol_membership::recorder::EventKind;
 use obol_membership::view::{Acceptor, coordinator_name};
 use obol_membership::{Change, Reason, View};
 use obol_node::Site;
@@ -25,7 +25,7 @@ impl Names {
     /// Takes the names of those who noted that they joined: some come and go between two views that
     /// are seen.
     pub fn know_joined(&mut self, events: &[ObservedEvent]) {
-        for seen in events.iter().filter(|seen| seen.event.record.kind == Event::Joined) {
+        for seen in events.iter().filter(|seen| seen.event.record.kind == EventKind::Joined) {
             self.know(Incarnation(seen.event.record.a), seen.process);
         }
     }

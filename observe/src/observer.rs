@@ -9,13 +9,14 @@ mod views;
 use crate::absence::Known;
 use crate::clocks::Clocks;
 use crate::histograms::{self, Histograms, Pairs};
-use crate::judge::Reason;
 use crate::load::Load;
 use crate::missed::{MissedReader, Missing};
+use crate::observed_event::ObservedEvent;
 use crate::owner::{Owner, Time};
+use crate::reason::Reason;
 use crate::remote_reader::{self, RemoteReader};
-use crate::replicas::Store;
 use crate::snapshot::{Health, Process, Snapshot};
+use crate::store::Store;
 use crate::{Absence, Deciders, judge, pulse, renewals, timeline};
 use obol_fabric::host::{
     Buckets, Cluster, Lives, Observed, Reader, RegionFile, RegionInfo, RegionSnapshot, SeatInfo,
@@ -26,10 +27,10 @@ use obol_fabric::layout::{Seat, ViewHead};
 use obol_fabric::metrics::{COUNTER_WORDS, HISTOGRAM_WORDS};
 use obol_fabric::notice::Detection;
 use obol_fabric::version::Version;
-use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId, page};
+use obol_fabric::{Incarnation, Instant, Name, ViewId, page};
 use obol_membership::consensus::Head;
 use obol_membership::metrics::{Counter, Histogram};
-use obol_membership::recorder::{Kind as Event, Stamped};
+use obol_membership::recorder::EventKind;
 use obol_membership::view::coordinator_name;
 use obol_membership::{ActiveMutant, Kind, View};
 use obol_node::{Deployment, Network, Site, SiteError, ended, fate, unsaved};
@@ -39,19 +40,6 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// An event of a process's flight recorder.
-#[derive(Clone, Debug)]
-pub struct ObservedEvent {
-    /// The process.
-    pub process: Name,
-    /// Its kind.
-    pub kind: Kind,
-    /// The event, with its time on this host's clock.
-    pub event: Stamped,
-    /// Clock error: by how much the time may be off; zero on this host.
-    pub clock_error: Nanos,
-}
 
 /// Per seat: generation of the occupant, and the number of its next unread event.
 type Cursors = BTreeMap<u16, (u32, u64)>;
@@ -330,9 +318,11 @@ impl Observer {
         let left = watched.as_ref().and_then(|watched| watched.left).unwrap_or_else(|| {
             self.load.read(self.cluster.layout().recorder_bytes());
             let Some(events) = reader.events(0, 0) else { return false };
-            let standing =
-                |kind: &Event| matches!(kind, Event::Started | Event::Joined | Event::Left | Event::Excluded);
-            let left = events.into_iter().map(|event| event.record.kind).rfind(standing) == Some(Event::Left);
+            let standing = |kind: &EventKind| {
+                matches!(kind, EventKind::Started | EventKind::Joined | EventKind::Left | EventKind::Excluded)
+            };
+            let left =
+                events.into_iter().map(|event| event.record.kind).rfind(standing) == Some(EventKind::Left);
             if let Some(watched) = watched {
                 watched.left = Some(left);
             }

@@ -2,12 +2,12 @@
 //! who could take its seat, what was done, and when the next replacement may follow.
 
 use crate::figures::total;
-use crate::judge::Fault;
+use crate::reason::Fault;
 use crate::{Deciders, ObservedEvent, Observer, Process, Snapshot};
 use obol_fabric::Nanos;
 use obol_membership::Kind;
 use obol_membership::metrics::Counter;
-use obol_membership::recorder::Kind as Event;
+use obol_membership::recorder::EventKind;
 use obol_membership::replace::{spares, vacant};
 use obol_membership::view::coordinator_name;
 use serde::Serialize;
@@ -57,9 +57,9 @@ impl Replacement {
     pub fn of(observer: &Observer, snapshot: &Snapshot, events: &[ObservedEvent]) -> Self {
         let timing = observer.deployment().profile.timing;
         let view = snapshot.view.as_deref();
-        let is = |seen: &&ObservedEvent, kinds: &[Event]| kinds.contains(&seen.event.record.kind);
-        let last = |kinds: &[Event]| events.iter().rev().find(|seen| is(seen, kinds));
-        let changed = last(&[Event::Replacing, Event::Replaced]).map(|seen| seen.event.at);
+        let is = |seen: &&ObservedEvent, kinds: &[EventKind]| kinds.contains(&seen.event.record.kind);
+        let last = |kinds: &[EventKind]| events.iter().rev().find(|seen| is(seen, kinds));
+        let changed = last(&[EventKind::Replacing, EventKind::Replaced]).map(|seen| seen.event.at);
         let left = changed.map_or(Nanos::ZERO, |at| (at + timing.replace_pause).since(snapshot.at));
         let deciders = Deciders::newest(snapshot);
         let lives = |name: &str| {
@@ -80,7 +80,7 @@ impl Replacement {
             lost: observer.judged().iter().any(|reason| matches!(reason.fault, Fault::Majority { .. })),
             spares: view.into_iter().flat_map(spares).map(|m| m.name.to_string()).collect(),
             replaced: total(snapshot.all_processes().map(|p| p.counter(Counter::Replacements))),
-            last: last(&[Event::Replaced]).map(|seen| LastReplaced {
+            last: last(&[EventKind::Replaced]).map(|seen| LastReplaced {
                 coordinator: format!("coord-{}", seen.event.record.a),
                 view: seen.event.record.b,
                 ago_s: seconds(snapshot.at.since(seen.event.at)),

@@ -3,6 +3,7 @@
 
 use crate::observer::Observer;
 use crate::snapshot::{Process, Snapshot};
+use crate::store::Store;
 use obol_fabric::host::{Cluster, Observed};
 use obol_fabric::{Address, Incarnation, Name};
 use obol_membership::view::Member;
@@ -154,41 +155,7 @@ impl Found {
     }
 }
 
-/// A replicated store as the health of its cluster counts it: by the few bytes in which each replica says
-/// what it does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Store {
-    /// Replicas that run.
-    pub replicas: usize,
-    /// Those whose memory cannot be read, because their host does not answer.
-    pub unread: usize,
-    /// Whether one leads, and serves.
-    pub serves: bool,
-    /// Whether one is to lead, and has no log.
-    pub waits: bool,
-    /// Members with a whole copy of the log that is served.
-    pub whole: usize,
-    /// How many copies there should be; 0 if that is not known.
-    pub target: usize,
-}
-
 impl Store {
-    /// Of replicas that run: whether each can act, being a member and not frozen, and what it says.
-    /// `None` without replicas.
-    fn of(replicas: &[(bool, Option<Brief>)]) -> Option<Self> {
-        let acting = || replicas.iter().filter(|(acts, _)| *acts).filter_map(|(_, brief)| *brief);
-        let leader = acting().find(|brief| brief.activity == Activity::Leads);
-        let is_copy = |brief: &Brief| brief.whole && leader.is_some_and(|leader| leader.log == brief.log);
-        (!replicas.is_empty()).then(|| Self {
-            replicas: replicas.len(),
-            unread: replicas.iter().filter(|(_, brief)| brief.is_none()).count(),
-            serves: leader.is_some(),
-            waits: acting().any(|brief| brief.activity == Activity::Waits),
-            whole: acting().filter(is_copy).count(),
-            target: leader.map_or(0, |leader| leader.target.into()),
-        })
-    }
-
     /// Reads that of a snapshot; `None` if no replica runs, or if regions have no room for a log.
     pub(crate) fn read(observer: &Observer, snapshot: &Snapshot) -> Option<Self> {
         let area = Area::of(observer.cluster().layout())?;
@@ -216,29 +183,6 @@ impl Store {
         let is_elsewhere = |at| network.is_some_and(|network| !network.is_here(at));
         all.extend(unread_members(snapshot, is_elsewhere).map(|_| (true, None)));
         Self::of(&all)
-    }
-
-    /// Why it is not as it should be, and what to do.
-    pub(crate) fn complaint(&self) -> Option<String> {
-        if self.unread > 0 {
-            // That their host does not answer is said already; one of them may lead.
-            return None;
-        }
-        match self.serves {
-            false if self.waits => {
-                Some("the store does not serve: no replica that runs has it; see `obol smr status`".to_owned())
-            }
-            false => Some(
-                "the store does not serve: no replica leads, which needs a majority of its voters; see `obol smr status`"
-                    .to_owned(),
-            ),
-            true if self.whole < self.target => Some(format!(
-                "the store has {} of {} copies: start a replica again, wait while one loads, or ask for fewer by `obol smr \
-                 resize`",
-                self.whole, self.target
-            )),
-            true => None,
-        }
     }
 }
 

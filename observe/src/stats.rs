@@ -5,7 +5,7 @@ use crate::percentile::Percentile;
 use hdrhistogram::Histogram;
 use obol_fabric::Nanos;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Samples needed to report a p99: with fewer, the largest sample may well lie below the true p99
 /// (1 - 0.99^n reaches 95 % at n = 299).
@@ -24,7 +24,7 @@ pub fn shown(us: f64) -> String {
 }
 
 /// A distribution in microseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
     /// Samples.
     pub n: u64,

@@ -2,9 +2,9 @@
 //! the dead. Built from the flight recorders' own stamps, never from the time of reading.
 //! (Protocol, section 7.)
 
-use crate::observer::ObservedEvent;
+use crate::observed_event::ObservedEvent;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
-use obol_membership::recorder::{Kind as What, Record};
+use obol_membership::recorder::{EventKind, Record};
 use obol_membership::{ActiveMutant, Kind, Mutant, Reason};
 use std::collections::BTreeMap;
 
@@ -43,23 +43,23 @@ impl Timeline {
         match record.kind {
             // The last proposal before the decision: the one that was decided, or that discovered
             // the decision.
-            What::Propose if self.decide.is_none_or(|decide| at <= decide) => {
+            EventKind::Propose if self.decide.is_none_or(|decide| at <= decide) => {
                 self.propose = self.propose.max(Some(at));
             }
-            What::Decide if self.decide.is_none_or(|decide| at < decide) => {
+            EventKind::Decide if self.decide.is_none_or(|decide| at < decide) => {
                 self.decide = Some(at);
                 self.decider = Some(who);
                 self.propose = self.propose.filter(|propose| *propose <= at);
             }
-            What::Fenced if self.fenced.is_none_or(|(fenced, _)| at < fenced) => {
+            EventKind::Fenced if self.fenced.is_none_or(|(fenced, _)| at < fenced) => {
                 self.fenced = Some((at, record.b));
             }
-            What::Clear if kind == Kind::Coordinator && self.clear.is_none_or(|clear| at < clear) => {
+            EventKind::Clear if kind == Kind::Coordinator && self.clear.is_none_or(|clear| at < clear) => {
                 self.clear = Some(at);
             }
-            What::ViewReceived => earliest(&mut self.received),
-            What::Active => earliest(&mut self.active),
-            What::Service => earliest(&mut self.service),
+            EventKind::ViewReceived => earliest(&mut self.received),
+            EventKind::Active => earliest(&mut self.active),
+            EventKind::Service => earliest(&mut self.service),
             _ => {}
         }
     }
@@ -77,7 +77,7 @@ pub fn merge(mut events: Vec<ObservedEvent>, plant: ActiveMutant) -> Vec<Observe
 /// Notes in `noted` when the first process decided or received each view.
 pub fn note_views(noted: &mut BTreeMap<ViewId, Instant>, events: &[ObservedEvent]) {
     for ObservedEvent { event, .. } in events {
-        if matches!(event.record.kind, What::Decide | What::ViewReceived) {
+        if matches!(event.record.kind, EventKind::Decide | EventKind::ViewReceived) {
             let first = noted.entry(ViewId(event.record.a)).or_insert(event.at);
             *first = event.at.min(*first);
         }
@@ -156,20 +156,20 @@ impl History {
             return;
         }
         match record.kind {
-            What::Notice => self.notices.push(Notice {
+            EventKind::Notice => self.notices.push(Notice {
                 at: who,
                 when: at,
                 accused: Incarnation(record.a),
                 accuser: Incarnation(record.b),
                 reason: Reason::from_repr(record.reason),
             }),
-            What::Suspect => self.suspicions.push(Report {
+            EventKind::Suspect => self.suspicions.push(Report {
                 at: who,
                 when: at,
                 accused: Incarnation(record.a),
                 reason: Reason::from_repr(record.reason),
             }),
-            What::Excluded => self.excluded.push((who, Incarnation(record.a), at)),
+            EventKind::Excluded => self.excluded.push((who, Incarnation(record.a), at)),
             _ => {}
         }
     }
@@ -236,16 +236,16 @@ impl History {
 }
 
 /// Whether an event belongs to a view's time line.
-const fn of_a_view(kind: What) -> bool {
+const fn of_a_view(kind: EventKind) -> bool {
     matches!(
         kind,
-        What::Propose
-            | What::Decide
-            | What::Fenced
-            | What::Clear
-            | What::ViewReceived
-            | What::Active
-            | What::Service
+        EventKind::Propose
+            | EventKind::Decide
+            | EventKind::Fenced
+            | EventKind::Clear
+            | EventKind::ViewReceived
+            | EventKind::Active
+            | EventKind::Service
     )
 }
 
@@ -334,7 +334,7 @@ pub(crate) fn waited_until(
 }
 
 #[cfg(test)]
-pub(crate) fn seen(process: &str, kind: Kind, what: What, at: u64, a: u64, b: u64) -> ObservedEvent {
+pub(crate) fn seen(process: &str, kind: Kind, what: EventKind, at: u64, a: u64, b: u64) -> ObservedEvent {
     let record = Record { kind: what, reason: 1, a, b };
     let event = obol_membership::recorder::Stamped { number: 0, at: Instant(at), record };
     ObservedEvent { process: Name::new(process).expect("a name"), kind, event, clock_error: Nanos::ZERO }
@@ -348,13 +348,13 @@ mod tests {
         let mut history = History::default();
         let (c, a) = (Kind::Coordinator, Kind::App);
         history.take(&[
-            seen("coord-1", c, What::Notice, 110, 9, 1),
-            seen("coord-1", c, What::Propose, 112, 5, 0),
-            seen("coord-1", c, What::Decide, 115, 5, 0),
-            seen("coord-1", c, What::Fenced, 120, 5, 3),
-            seen("coord-1", c, What::Clear, 121, 5, 0),
-            seen("app-1", a, What::Active, 140, 5, 0),
-            seen("app-3", a, What::Active, 150, 5, 0),
+            seen("coord-1", c, EventKind::Notice, 110, 9, 1),
+            seen("coord-1", c, EventKind::Propose, 112, 5, 0),
+            seen("coord-1", c, EventKind::Decide, 115, 5, 0),
+            seen("coord-1", c, EventKind::Fenced, 120, 5, 3),
+            seen("coord-1", c, EventKind::Clear, 121, 5, 0),
+            seen("app-1", a, EventKind::Active, 140, 5, 0),
+            seen("app-3", a, EventKind::Active, 150, 5, 0),
         ]);
         history
     }
@@ -363,8 +363,10 @@ mod tests {
     fn a_time_line_has_the_largest_clock_error() {
         let mut history = failover();
         assert_eq!(history.view(ViewId(5)).expect("a time line").clock_error, Nanos::ZERO);
-        let of_another_host =
-            |clock_error| ObservedEvent { clock_error, ..seen("app-2", Kind::App, What::Active, 160, 5, 0) };
+        let of_another_host = |clock_error| ObservedEvent {
+            clock_error,
+            ..seen("app-2", Kind::App, EventKind::Active, 160, 5, 0)
+        };
         history.take(&[of_another_host(Nanos(40)), of_another_host(Nanos(30))]);
         assert_eq!(history.view(ViewId(5)).expect("a time line").clock_error, Nanos(40));
         assert_eq!(history.view(ViewId(6)), None);
@@ -387,7 +389,7 @@ mod tests {
     #[test]
     fn the_first_report_is_that_of_a_process_that_is_not_silent_itself() {
         let mut history = failover();
-        let suspects = |process, at, who| seen(process, Kind::Agent, What::Suspect, at, who, 0);
+        let suspects = |process, at, who| seen(process, Kind::Agent, EventKind::Suspect, at, who, 0);
         history.take(&[suspects("node-2", 105, 9), suspects("node-3", 103, 9), suspects("node-1", 90, 9)]);
         let first = |silent: &[&str], since| {
             history.first_report(&[Incarnation(9)], &names(silent), Instant(since)).map(|r| (r.at, r.when))
@@ -401,10 +403,13 @@ mod tests {
 
     #[test]
     fn the_console_and_the_drills_cut_a_failover_into_the_same_phases() {
-        let app = |at| seen("app-1", Kind::App, What::Active, at, 5, 0);
+        let app = |at| seen("app-1", Kind::App, EventKind::Active, at, 5, 0);
         let leader = |what, at, a| seen("coord-1", Kind::Coordinator, what, at, a, 1);
-        let until_decided =
-            [leader(What::Notice, 110, 9), leader(What::Propose, 112, 5), leader(What::Decide, 115, 5)];
+        let until_decided = [
+            leader(EventKind::Notice, 110, 9),
+            leader(EventKind::Propose, 112, 5),
+            leader(EventKind::Decide, 115, 5),
+        ];
         // With CLEAR; without; and active by its own timeout before and between the two stamps.
         for (fenced, clear, active) in [
             (Some(120), Some(121), 140),
@@ -413,8 +418,8 @@ mod tests {
             (Some(120), Some(130), 125),
         ] {
             let mut events = until_decided.to_vec();
-            events.extend(fenced.map(|at| leader(What::Fenced, at, 5)));
-            events.extend(clear.map(|at| leader(What::Clear, at, 5)));
+            events.extend(fenced.map(|at| leader(EventKind::Fenced, at, 5)));
+            events.extend(clear.map(|at| leader(EventKind::Clear, at, 5)));
             events.push(app(active));
             events.sort_by_key(|seen| seen.event.at);
             let mut history = History::default();

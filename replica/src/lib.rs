@@ -11,7 +11,7 @@ mod server;
 mod store;
 
 pub use client::{ClientMember, Work};
-pub use marks::{Whose, end_recovery, recover};
+pub use marks::{MarkOwner, end_recovery, recover};
 pub use server::{Observer, Settings, serve};
 pub use store::{CallError, Store};
 

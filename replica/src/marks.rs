@@ -13,11 +13,11 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Whose store it is.
+/// Who owns the mark of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose {
+pub enum MarkOwner {
     /// That of replicas whose keys are to be kept.
-    Users,
+    User,
     /// Of replicas that end with the command which started them.
     Command,
 }
@@ -26,11 +26,11 @@ fn at(path: &Path) -> impl Fn(io::Error) -> ReplicaError {
     move |error| ReplicaError::File { at: path.to_owned(), error }
 }
 
-impl Whose {
+impl MarkOwner {
     /// The names of these files begin so.
     const fn prefix(self) -> &'static str {
         match self {
-            Self::Users => "smr-state.",
+            Self::User => "smr-state.",
             Self::Command => "smr-temporary.",
         }
     }

@@ -1,7 +1,7 @@
 //! A replica's thread: a member that keeps the log, until it is stopped or cannot serve any more.
 
 use crate::holders::{Holder, seconds};
-use crate::marks::{self, Whose};
+use crate::marks::{self, MarkOwner};
 use crate::{AGAIN_EVERY, ReplicaError, area, join};
 use obol_fabric::host::{Waker, clock, sched};
 use obol_fabric::verbs::{retry_within, timeout_of};
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a replica that sends no part of a snapshot may take before another one is asked.
-const PATIENCE: Nanos = Nanos::from_millis(20);
+const CHUNK_TIMEOUT: Nanos = Nanos::from_millis(20);
 
 /// How often a replica looks for what it was not woken up for. A replica that takes over first applies
 /// what it has received since its last look.
@@ -25,7 +25,7 @@ const IDLE_EVERY: Nanos = Nanos::from_micros(500);
 
 /// How often a replica looks at the counters of others, with preset `mu`: one that stands still for 14
 /// looks has failed. On shared cores a process may get none for some ms.
-const LOOK_EVERY: Nanos = Nanos::from_millis(1);
+const POLL_INTERVAL: Nanos = Nanos::from_millis(1);
 /// Looks after which a counter that stands still has failed.
 const LOOKS_TO_FAIL: u64 = 14;
 
@@ -37,9 +37,9 @@ fn look_every(site: &Site) -> Nanos {
     match &deployment.network {
         Some(Network { fabric: Fabric::Rdma, .. }) => {
             let timeout = timeout_of(retry_within(deployment.profile.rdma.detection));
-            LOOK_EVERY.max(Nanos(timeout.0 / LOOKS_TO_FAIL))
+            POLL_INTERVAL.max(Nanos(timeout.0 / LOOKS_TO_FAIL))
         }
-        _ => LOOK_EVERY,
+        _ => POLL_INTERVAL,
     }
 }
 
@@ -50,7 +50,7 @@ const LEAVE_WITHIN: Duration = Duration::from_secs(3);
 const RECOVERY_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How often a client beside a replica looks for answers that it was not woken up for.
-const LOOK_BESIDE_EVERY: Nanos = Nanos::from_micros(100);
+const BESIDE_POLL_INTERVAL: Nanos = Nanos::from_micros(100);
 
 /// Pause before a client beside a replica that can no longer be used is replaced.
 const REPLACE_AFTER: Duration = Duration::from_millis(500);
@@ -81,8 +81,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    const fn whose(&self) -> Whose {
-        if self.temporary { Whose::Command } else { Whose::Users }
+    const fn whose(&self) -> MarkOwner {
+        if self.temporary { MarkOwner::Command } else { MarkOwner::User }
     }
 }
 
@@ -174,7 +174,7 @@ impl<S: Service, E: Detector, G: Guard, O: Observer> Turns<'_, S, E, G, O> {
 
 /// A client that runs beside a replica.
 fn client_beside(area: Area) -> Client {
-    Client::new(area, obol_agent::seed(), LOOK_BESIDE_EVERY, AGAIN_EVERY)
+    Client::new(area, obol_agent::seed(), BESIDE_POLL_INTERVAL, AGAIN_EVERY)
 }
 
 /// What a replica was until it ended.
@@ -266,7 +266,7 @@ pub fn serve<S: Service, E: Detector, G: Guard>(
     observer: &mut impl Observer,
 ) -> Result<(), ReplicaError> {
     let name = settings.name;
-    let mut founds = settings.force_empty || settings.whose().left(site)?.is_empty();
+    let mut may_bootstrap = settings.force_empty || settings.whose().left(site)?.is_empty();
     let polls = settings.poll_every == Nanos::ZERO;
     // Scheduled as the agent that watches it; a thread that polls without a pause would block its
     // core for all others.
@@ -288,10 +288,10 @@ pub fn serve<S: Service, E: Detector, G: Guard>(
     loop {
         let poll_every = settings.poll_every;
         let look_every = look_every(site);
-        let pace = Pace { poll_every, idle_every: IDLE_EVERY, patience: PATIENCE, look_every };
+        let pace = Pace { poll_every, idle_every: IDLE_EVERY, patience: CHUNK_TIMEOUT, look_every };
         let replica = Replica::<S, E, G>::new(area, pace, empty()?);
         let voters = if settings.unreplicated { 1 } else { settings.voters };
-        let replica = if founds { replica.founding(number, voters) } else { replica };
+        let replica = if may_bootstrap { replica.founding(number, voters) } else { replica };
         let replica = if settings.unreplicated { replica.unreplicated() } else { replica };
         let (mut endpoint, mut node) = join(site, name, Actor::Replica(Box::new(replica)))?;
         if let Some(client) = client.take() {
@@ -328,7 +328,7 @@ pub fn serve<S: Service, E: Detector, G: Guard>(
             ReplicaState::Unsupported => return Err(ReplicaError::Unsupported(name)),
             // As the oldest without a place it gives way to a replica that has the log, and returns
             // with nothing: it had nothing.
-            _ => founds = false,
+            _ => may_bootstrap = false,
         }
     }
 }

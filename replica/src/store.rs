@@ -19,7 +19,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long the client sleeps at most while calls are on the way.
-const LOOK_EVERY: Nanos = Nanos::from_micros(100);
+const POLL_INTERVAL: Nanos = Nanos::from_micros(100);
 /// Pause before another client is started after one that failed.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -265,7 +265,7 @@ struct Queue<'a> {
 impl Queue<'_> {
     fn run(&mut self, site: &Site, name: Name) {
         while !self.shared.stop.load(Ordering::Relaxed) {
-            let ended = ClientMember::join_to_sleep(site, name, LOOK_EVERY)
+            let ended = ClientMember::join_to_sleep(site, name, POLL_INTERVAL)
                 .and_then(|mut client| Ok(client.run(self, &self.shared.stop)?));
             *self.shared.client.lock() = None;
             if let Err(error) = ended {

@@ -22,8 +22,8 @@ const COMMANDS_MAX: usize = 1024;
 /// milliseconds.
 pub(super) const STALLED_AFTER: Duration = Duration::from_secs(5);
 
-/// The way of batches to the store.
-pub(super) trait Way {
+/// Takes the operations that batches make: the store.
+pub(super) trait OperationSink {
     /// Whether it takes no operation at present.
     fn is_busy(&self) -> bool;
     /// Begins an operation; returns its number. `None` if the store cannot take it.
@@ -286,12 +286,12 @@ impl Batches {
     }
 
     /// Sends batches, and pieces of long commands. `is_quiet`: the connections have sent all.
-    pub(super) fn send(&mut self, is_quiet: bool, way: &mut impl Way) {
-        self.send_batches(is_quiet, way);
-        self.longs.send(Instant::now(), way);
+    pub(super) fn send(&mut self, is_quiet: bool, sink: &mut impl OperationSink) {
+        self.send_batches(is_quiet, sink);
+        self.longs.send(Instant::now(), sink);
     }
 
-    fn send_batches(&mut self, is_quiet: bool, way: &mut impl Way) {
+    fn send_batches(&mut self, is_quiet: bool, sink: &mut impl OperationSink) {
         if is_quiet {
             for access in [Access::Write, Access::Read] {
                 if self.is_alone(access) {
@@ -301,7 +301,7 @@ impl Batches {
         } else if self.full.len() < ROUND {
             return;
         }
-        while !way.is_busy()
+        while !sink.is_busy()
             && let Some((access, Open { batch, owners, lens })) = self.full.pop_front()
         {
             let operation = match access {
@@ -309,7 +309,7 @@ impl Batches {
                 Access::Write => Operation::Propose(batch.bytes()),
             };
             // It is not busy, and no batch is too long.
-            if let Some(number) = way.begin(operation) {
+            if let Some(number) = sink.begin(operation) {
                 self.sent.insert(number, Sent { access, at: Instant::now(), owners, lens });
             }
         }
@@ -365,7 +365,7 @@ impl Batches {
                 left -= 1;
             }
             if left > 0 {
-                connection.take_back(left);
+                connection.requeue(left);
                 connection.promoted = is_first && access == Access::Read;
                 connection.is_long = n == 0 && is_long;
             }
@@ -381,11 +381,11 @@ impl Batches {
 
     /// Asks the store for nothing, if it has answered nothing lately and nothing is on the way: so that
     /// a client that only asks whether it serves has the truth.
-    pub(super) fn probe(&mut self, now: Instant, way: &mut impl Way) {
+    pub(super) fn probe(&mut self, now: Instant, sink: &mut impl OperationSink) {
         let is_recent = |at: Instant| now.duration_since(at) < STALLED_AFTER / 4;
-        if self.sent.is_empty() && !self.answered.is_some_and(is_recent) && !way.is_busy() {
+        if self.sent.is_empty() && !self.answered.is_some_and(is_recent) && !sink.is_busy() {
             let nothing = Batch::default().bytes();
-            if let Some(number) = way.begin(Operation::Query(nothing)) {
+            if let Some(number) = sink.begin(Operation::Query(nothing)) {
                 let (access, owners, lens) = (Access::Read, Vec::new(), Vec::new());
                 self.sent.insert(number, Sent { access, at: now, owners, lens });
             }
@@ -422,7 +422,7 @@ impl Batches {
         let open = [core::mem::take(&mut self.writes), core::mem::take(&mut self.reads)];
         for (of, count) in full.chain(open).flat_map(|open| open.owners) {
             if let Some(connection) = connections.get_mut(&of) {
-                connection.take_back(count);
+                connection.requeue(count);
                 self.waiting.push(of);
             }
         }

@@ -30,7 +30,7 @@ const AWAKE_FOR: Duration = Duration::from_micros(200);
 /// Longest time that this thread may block: the replica receives nothing meanwhile.
 const IDLE_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 30_000 };
 /// How often the watcher looks whether it is to end.
-const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// What the socket watcher shares with the thread that it wakes up.
 struct Shared {
@@ -54,7 +54,7 @@ impl Shared {
     fn watch(&self, flags: [&AtomicBool; 2]) {
         let mut events = [const { MaybeUninit::uninit() }; 1];
         while !flags.iter().any(|flag| flag.load(Ordering::Relaxed)) {
-            if epoll::wait(&self.epoll, &mut events[..], Some(&LOOK_EVERY))
+            if epoll::wait(&self.epoll, &mut events[..], Some(&POLL_INTERVAL))
                 .is_ok_and(|(some, _)| !some.is_empty())
             {
                 // Before the wakeup: the thread that is woken up arms this again.

@@ -277,7 +277,7 @@ impl Connection {
     }
 
     /// Returns the last commands on the way, which were not executed, to the queue: `count` are all that are left.
-    pub(super) const fn take_back(&mut self, count: usize) {
+    pub(super) const fn requeue(&mut self, count: usize) {
         self.in_flight = self.in_flight.saturating_sub(count);
         self.taken = self.answered;
         self.session.send_transaction(false);

@@ -24,7 +24,7 @@ mod parse;
 mod tests;
 
 use admission::{Journal, Password};
-use batches::{Batches, Connections, Way};
+use batches::{Batches, Connections, OperationSink};
 use beside::Sleeper;
 use connection::{Connection, READ_BYTES};
 use local::{Session, Setting};
@@ -70,7 +70,7 @@ const EXCESS_MAX: usize = 64 << 20;
 /// How long it sleeps at most: as a member it learns of views in between.
 const SLEEP_MAX: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 /// How long it sleeps at most while batches are on the way.
-const LOOK_EVERY: Nanos = Nanos::from_micros(100);
+const POLL_INTERVAL: Nanos = Nanos::from_micros(100);
 /// Pause before another client of the store is started after one that failed.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -192,7 +192,7 @@ impl<'a> Server<'a> {
 
     /// Serves by one client of the store, until that fails or the server ends.
     fn serve(&mut self, site: &Site) -> Result<(), ReplicaError> {
-        let mut client = ClientMember::join_to_sleep(site, self.front.name, LOOK_EVERY)?;
+        let mut client = ClientMember::join_to_sleep(site, self.front.name, POLL_INTERVAL)?;
         Ok(client.run(self, &AtomicBool::new(false))?)
     }
 
@@ -368,7 +368,7 @@ struct Through<'a, D> {
     endpoint: &'a mut D,
 }
 
-impl<D: Drive> Way for Through<'_, D> {
+impl<D: Drive> OperationSink for Through<'_, D> {
     fn is_busy(&self) -> bool {
         self.client.is_busy()
     }

@@ -5,7 +5,7 @@
 //! it takes effect at once, and in the order of its connection. A few are on the way at a time, and a
 //! few of their pieces, because others share the window of the store's client.
 
-use super::batches::Way;
+use super::batches::OperationSink;
 use obol_smr::{Access, Batch, Long, LongReply, Operation};
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -135,13 +135,13 @@ impl Longs {
     }
 
     /// Sends what can be sent.
-    pub(super) fn send(&mut self, now: Instant, way: &mut impl Way) {
+    pub(super) fn send(&mut self, now: Instant, sink: &mut impl OperationSink) {
         while self.sent.len() < PARTS_MAX
-            && !way.is_busy()
+            && !sink.is_busy()
             && let Some((of, part, operation)) = self.next()
         {
             // It is not busy, and no piece is too long.
-            if let Some(number) = way.begin(operation) {
+            if let Some(number) = sink.begin(operation) {
                 self.sent.insert(number, Sent { of, part, at: now });
             }
         }

@@ -1,7 +1,7 @@
 //! Connections and batches with a store beside them, without a cluster.
 
 use super::admission::Password;
-use super::batches::{Batches, Connections, DOWN, STALLED_AFTER, Way};
+use super::batches::{Batches, Connections, DOWN, OperationSink, STALLED_AFTER};
 use super::connection::{Connection, READ_BYTES};
 use super::local::{Session, Setting};
 use obol_fabric::sim::Rng;
@@ -19,7 +19,7 @@ struct Store {
     operations: u64,
 }
 
-impl Way for Store {
+impl OperationSink for Store {
     fn is_busy(&self) -> bool {
         self.begun.len() > 5
     }

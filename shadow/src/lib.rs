@@ -20,7 +20,7 @@ use std::thread;
 use std::time::Duration;
 
 /// A failover that takes longer is reported without its end.
-const PATIENCE: Duration = Duration::from_secs(600);
+const FAILOVER_TIMEOUT: Duration = Duration::from_secs(600);
 /// Between two looks at whether the time is over.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// How long one call waits for the end of a process.
@@ -190,7 +190,7 @@ fn wait_for_end(held: Option<(u32, Held)>, to: &Sender<Evidence>) -> Result<(), 
 fn failure(from: &Receiver<Evidence>, until: Instant) -> Result<Option<Vec<Evidence>>, Failure> {
     let mut seen: Vec<Evidence> = Vec::new();
     loop {
-        let end = seen.first().map_or(until, |first| first.at + Nanos::from_std(PATIENCE));
+        let end = seen.first().map_or(until, |first| first.at + Nanos::from_std(FAILOVER_TIMEOUT));
         if clock::now() >= end {
             return Ok((!seen.is_empty()).then_some(seen));
         }

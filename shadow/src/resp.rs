@@ -10,7 +10,7 @@ const TEXT_BYTES_MAX: usize = 1 << 20;
 const ITEMS_MAX: usize = 1024;
 const DEPTH_MAX: usize = 4;
 /// Timeout for connecting, and for an answer.
-const PATIENCE: Duration = Duration::from_secs(3);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,9 +100,9 @@ impl Connection {
     pub(crate) fn open(at: (&str, u16), password: Option<&str>) -> io::Result<Self> {
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for address in std::net::ToSocketAddrs::to_socket_addrs(&at)? {
-            match TcpStream::connect_timeout(&address, PATIENCE) {
+            match TcpStream::connect_timeout(&address, ANSWER_TIMEOUT) {
                 Ok(stream) => {
-                    stream.set_read_timeout(Some(PATIENCE))?;
+                    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
                     let mut connection = Self { stream: BufReader::new(stream) };
                     if let Some(password) = password {
                         connection.ask(&["AUTH", password])?;
@@ -146,7 +146,9 @@ fn unanswered(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::WouldBlock => io::Error::new(
             io::ErrorKind::TimedOut,
-            format!("no answer within {PATIENCE:?}: it is frozen, or the address is that of another program"),
+            format!(
+                "no answer within {ANSWER_TIMEOUT:?}: it is frozen, or the address is that of another program"
+            ),
         ),
         _ => error,
     }

@@ -17,7 +17,8 @@
 //! ```
 
 use crate::entry::ENTRY_BYTES_MAX;
-use crate::log::Offset;
+use crate::members;
+use crate::position::Offset;
 use crate::sealed::MESSAGE_BYTES_MAX;
 use core::ops::Range;
 use obol_fabric::{Address, Incarnation, Layout};
@@ -247,8 +248,8 @@ impl Area {
             let (who, at, block) = (client.incarnation, client.address, Block(block));
             Some(Caller { who, at, block, is_replica })
         };
-        let clients = crate::clients(view).map(|client| (client, false));
-        let mut all: Vec<_> = clients.chain(crate::replicas(view).map(|replica| (replica, true))).collect();
+        let clients = members::clients(view).map(|client| (client, false));
+        let mut all: Vec<_> = clients.chain(members::replicas(view).map(|replica| (replica, true))).collect();
         all.sort_by_key(|(member, _)| member.incarnation);
         all.into_iter().map_while(find).collect()
     }
@@ -350,7 +351,7 @@ mod tests {
     #[test]
     fn blocks_are_given_by_age_to_clients_and_replicas() {
         let area = area(LIMITS).expect("there is room");
-        let (replicas, clients) = ([crate::REPLICA_PREFIX; 3], [crate::CLIENT_PREFIX; 20]);
+        let (replicas, clients) = ([members::REPLICA_PREFIX; 3], [members::CLIENT_PREFIX; 20]);
         let most = area.clients_max() as usize;
         for count in [0, 1, 8, 9, 10, 12, 20] {
             let clients = &clients[..count];
@@ -361,7 +362,7 @@ mod tests {
                 let blocks: std::collections::BTreeSet<Block> = all.iter().map(|one| one.block).collect();
                 assert_eq!(blocks.len(), all.len(), "{count} clients: no block has two of them");
                 let with: Vec<(u64, bool)> = all.iter().map(|one| (one.who.0, one.is_replica)).collect();
-                let is_replica = |name: &&str| **name == *crate::REPLICA_PREFIX;
+                let is_replica = |name: &&str| **name == *members::REPLICA_PREFIX;
                 let eldest = (1..).zip(names.iter().map(is_replica)).take(most).collect::<Vec<_>>();
                 assert_eq!(with, eldest, "{count} clients");
             }

@@ -14,8 +14,9 @@
 
 use crate::area::HEADER_BYTES;
 use crate::follow::Header;
-use crate::log::Term;
-use crate::preset::{Detector, Known, Others, Reign};
+use crate::members;
+use crate::position::Term;
+use crate::preset::{Detector, Known, Leadership, Others};
 use crate::tokens::{Part, token};
 use obol_fabric::{Address, Fabric, Incarnation, Instant, LinkError, Nanos, Remote};
 use obol_membership::View;
@@ -43,7 +44,7 @@ struct Other {
 pub struct Beats {
     others: Vec<Other>,
     replicas: Vec<(Incarnation, Address)>,
-    reign: Option<Reign>,
+    leadership: Option<Leadership>,
     /// A heartbeat has come since the check before the last one.
     trusts: bool,
     /// A heartbeat has come since the last check.
@@ -89,8 +90,8 @@ impl Beats {
         }
     }
 
-    /// Its own reign, as a candidate or leader, unless it is over.
-    fn continued(&mut self, now: Instant, known: &Known<'_>, mut own: Reign) -> Option<Reign> {
+    /// Its own leadership, as a candidate or leader, unless it is over.
+    fn continued(&mut self, now: Instant, known: &Known<'_>, mut own: Leadership) -> Option<Leadership> {
         let election = &known.election;
         // Another candidate has won.
         let is_beaten = election.leader.is_some_and(|(term, ..)| term >= own.term && !known.leads);
@@ -108,9 +109,9 @@ impl Beats {
     }
 
     /// The periodic check of a server that neither leads nor wants to.
-    fn check(&mut self, now: Instant, known: &Known<'_>, at: Address) -> Option<Reign> {
+    fn check(&mut self, now: Instant, known: &Known<'_>, at: Address) -> Option<Leadership> {
         let election = &known.election;
-        let leader = election.leader.map(|(term, leader, at)| Reign { leader, at, term });
+        let leader = election.leader.map(|(term, leader, at)| Leadership { leader, at, term });
         let has_come = election.beats != core::mem::replace(&mut self.beats, election.beats);
         self.trusts |= has_come;
         if election.votes != core::mem::replace(&mut self.votes, election.votes) || self.check_at.is_none() {
@@ -135,7 +136,7 @@ impl Beats {
         }
         let term = Term(election.term.0 + 1);
         self.check_at = Some(now + self.timeout(known, term));
-        Some(Reign { leader: own, at, term })
+        Some(Leadership { leader: own, at, term })
     }
 }
 
@@ -151,11 +152,11 @@ impl Detector for Beats {
     const OF_VIEWS: bool = false;
 
     fn install(&mut self, view: &View) {
-        self.replicas = crate::replicas(view).map(|member| (member.incarnation, member.address)).collect();
+        self.replicas = members::replicas(view).map(|member| (member.incarnation, member.address)).collect();
     }
 
-    fn reign(&self) -> Option<Reign> {
-        self.reign
+    fn leadership(&self) -> Option<Leadership> {
+        self.leadership
     }
 
     fn trusts(&self) -> bool {
@@ -175,16 +176,16 @@ impl Detector for Beats {
             self.look_at = now + known.every;
             self.look(known, fabric);
         }
-        let before = self.reign;
-        let is_own = |reign: &Reign| reign.at == fabric.address();
-        self.reign = match before.filter(is_own) {
+        let before = self.leadership;
+        let is_own = |leadership: &Leadership| leadership.at == fabric.address();
+        self.leadership = match before.filter(is_own) {
             Some(own) => {
                 self.trusts = known.leads;
                 self.continued(now, known, own)
             }
             None => self.check(now, known, fabric.address()),
         };
-        self.reign != before
+        self.leadership != before
     }
 
     fn on_read(&mut self, argument: u32, result: Result<&[u8], LinkError>) {
@@ -234,10 +235,10 @@ mod tests {
     fn a_leader_without_heartbeats_for_a_period_is_suspected() {
         let (mut beats, config, at) = (Beats::default(), Config::default(), Address::region(2));
         let mut check = |now: u64, election| beats.check(Instant(now), &known(&config, election), at);
-        assert_eq!(check(0, heartbeat(1)).map(|reign| reign.leader), Some(Incarnation(1)));
-        assert_eq!(check(PERIOD, heartbeat(1)).map(|reign| reign.leader), Some(Incarnation(1)));
-        let reign = check(2 * PERIOD, heartbeat(1));
-        assert_eq!(reign, Some(Reign { leader: OWN, at, term: Term(4) }));
+        assert_eq!(check(0, heartbeat(1)).map(|leadership| leadership.leader), Some(Incarnation(1)));
+        assert_eq!(check(PERIOD, heartbeat(1)).map(|leadership| leadership.leader), Some(Incarnation(1)));
+        let leadership = check(2 * PERIOD, heartbeat(1));
+        assert_eq!(leadership, Some(Leadership { leader: OWN, at, term: Term(4) }));
         assert!(!beats.trusts());
     }
 
@@ -268,10 +269,10 @@ mod tests {
     #[test]
     fn a_candidate_gives_way_to_a_leader_and_tries_a_higher_term_otherwise() {
         let (mut beats, config, at) = (Beats::default(), Config::default(), Address::region(2));
-        let own = Reign { leader: OWN, at, term: Term(4) };
+        let own = Leadership { leader: OWN, at, term: Term(4) };
         beats.check_at = Some(Instant(0));
         let next = beats.continued(Instant(1), &known(&config, heartbeat(1)), own);
-        assert_eq!(next.map(|reign| reign.term), Some(Term(5)));
+        assert_eq!(next.map(|leadership| leadership.term), Some(Term(5)));
         let won = Election { term: Term(5), ..heartbeat(2) };
         let won = Election { leader: won.leader.map(|(_, who, at)| (Term(5), who, at)), ..won };
         let own = next.expect("it goes on");

@@ -15,7 +15,7 @@
 //! What is left of a limit order rests in the book; what is left of a market order is dropped. The
 //! book numbers the orders, so their numbers are their order in time.
 
-use crate::PAYLOAD_BYTES_MAX;
+use crate::limits::PAYLOAD_BYTES_MAX;
 use crate::sealed::word;
 use crate::service::{LoadError, Service};
 use core::cmp::Reverse;

@@ -1,13 +1,15 @@
 //! A client: sends commands and queries to the leader, and repeats what is not answered.
 
-use crate::PAYLOAD_BYTES_MAX;
 use crate::area::{Area, Block, HEADER_BYTES, WINDOW};
-use crate::clients::{BESIDE, Request, Status, WAKEUP};
+use crate::clients::{BESIDE, Request, Status};
 use crate::config::{Config, VOTERS_MAX};
 use crate::follow::{Activity, Header};
-use crate::log::Term;
-use crate::preset::Preset;
+use crate::limits::PAYLOAD_BYTES_MAX;
+use crate::members;
+use crate::position::Term;
+use crate::presets::Preset;
 use crate::sealed::{self, MESSAGE_BYTES_MAX, Message};
+use crate::tokens::WAKEUP;
 use crate::tokens::{Part, token};
 use core::sync::atomic::Ordering;
 use obol_fabric::{Address, Fabric, Incarnation, Instant, LinkError, Nanos, Remote, ViewId};
@@ -351,13 +353,13 @@ impl Client {
         self.own = own;
         let clients = self.area.clients(view);
         let block = own.and_then(|own| clients.iter().find(|it| it.who == own)).map(|it| it.block);
-        let able = || crate::clients(view).chain(crate::replicas(view));
+        let able = || members::clients(view).chain(members::replicas(view));
         let is_here = |own: &Incarnation| able().any(|client| client.incarnation == *own);
         if own.filter(|own| block.is_none() && is_here(own)).is_some() {
             self.error = self.error.or(Some(ClientError::Crowded(self.area.clients_max())));
         }
         let block = block.filter(|_| self.error.is_none());
-        self.replicas = crate::replicas(view).map(|it| (it.incarnation, it.address)).collect();
+        self.replicas = members::replicas(view).map(|it| (it.incarnation, it.address)).collect();
         self.block = block;
         let leader = if self.led == Led::ByItself {
             self.leader.map(|known| (known.who, known.at)).filter(|known| self.replicas.contains(known))

@@ -1,10 +1,10 @@
 //! The leader's side of its clients: requests in its own memory, answers into theirs.
 
 use crate::area::{Area, Caller, WINDOW};
-use crate::log::Index;
+use crate::position::Index;
 use crate::preset::Look;
 use crate::sealed::{self, MESSAGE_BYTES_MAX, Message};
-use crate::tokens::{Part, token};
+use crate::tokens::{Part, WAKEUP, token};
 use core::sync::atomic::Ordering;
 use obol_fabric::{Address, Fabric, Remote};
 use std::collections::VecDeque;
@@ -13,9 +13,6 @@ use strum::FromRepr;
 /// Words of a client's head, which opens a connection: client id, first request that needs an
 /// answer, number of the connection, whether the client needs wakeups.
 pub(crate) const CLIENT_HEAD_WORDS: usize = 4;
-/// The wakeup datagram, distinct from all messages of the membership protocol.
-pub(crate) const WAKEUP: &[u8] = &[0xcc];
-
 /// Kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromRepr)]
 #[repr(u8)]

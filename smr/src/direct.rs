@@ -22,9 +22,10 @@ mod figure8;
 
 use crate::area::Area;
 use crate::entry::{ENTRY_BYTES_MAX, Entry, Expected};
-use crate::follow::Replicated;
-use crate::log::{Index, Log, Offset, Point, Record, Term};
+use crate::log::{Log, Record};
 use crate::mutants::{ActiveMutant, Mutant};
+use crate::position::{Index, Offset, Point, Term};
+use crate::replicated::Replicated;
 use crate::sealed::{self, word};
 use crate::service::Service;
 use core::sync::atomic::Ordering;
@@ -95,10 +96,16 @@ pub(crate) struct Prefix {
 }
 
 impl Prefix {
-    pub(crate) fn of<S: Service>(of: &Replicated<S>) -> Self {
-        let term = of.log.last().map_or(of.state.floor, |record| record.term);
-        let whole = of.state.log != 0 && !of.gap;
-        Self { log: of.state.log, end: of.log.end(), term, whole, mutant: of.state.mutant }
+    pub(crate) fn of<S: Service>(replicated: &Replicated<S>) -> Self {
+        let term = replicated.log.last().map_or(replicated.state.floor, |record| record.term);
+        let whole = replicated.state.log != 0 && !replicated.gap;
+        Self {
+            log: replicated.state.log,
+            end: replicated.log.end(),
+            term,
+            whole,
+            mutant: replicated.state.mutant,
+        }
     }
 
     /// The index and the term of the last entry of the own log (DARE, 3.2.2).

@@ -17,9 +17,9 @@
 //! leader that writes an entry again into the same place replaces this word alone, which no reader
 //! sees torn, and never damages the copy that is there.
 
-use crate::PAYLOAD_BYTES_MAX;
-use crate::log::{Index, Offset, Term};
+use crate::limits::PAYLOAD_BYTES_MAX;
 use crate::mutants::{ActiveMutant, Mutant};
+use crate::position::{Index, Offset, Term};
 use crate::sealed::{sum_of, word};
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use obol_fabric::memory;
@@ -153,12 +153,6 @@ impl<'a> Entry<'a> {
             number: word(bytes, 6)?,
             payload: bytes.get(HEAD_BYTES..HEAD_BYTES + payload)?,
         })
-    }
-
-    /// Whether it is the entry of this record. The leader that wrote it last does not matter.
-    pub(crate) fn is_of(&self, record: &crate::log::Record) -> bool {
-        let same = (self.kind, self.client, self.number) == (record.kind, record.client, record.number);
-        same && self.payload == &record.payload[..]
     }
 
     /// The expected entry in own memory, copied into `buffer` first, because it may be overwritten

@@ -5,11 +5,12 @@ use crate::area::{Area, PLACES};
 use crate::config::VOTERS_MAX;
 use crate::direct::{self, Pointers};
 use crate::entry::{ENTRY_BYTES_MAX, Entry, Expected};
-use crate::log::{Index, Log, Offset, Point, Record, Term};
+use crate::log::Record;
 use crate::mutants::Mutant;
+use crate::position::{Index, Offset, Point, Term};
+use crate::replicated::Replicated;
 use crate::sealed;
 use crate::service::Service;
-use crate::state::State;
 use crate::tokens::{Part, token};
 use core::sync::atomic::Ordering;
 use obol_fabric::{Address, Fabric, Incarnation, Instant, Nanos, Remote, memory};
@@ -102,7 +103,7 @@ pub(crate) struct Header {
     /// It needs a snapshot.
     pub(crate) gap: bool,
     /// It has no log, and may begin one.
-    pub(crate) founds: bool,
+    pub(crate) may_bootstrap: bool,
     /// Sessions in its state, for observers.
     pub(crate) sessions: u64,
     /// What it does, for observers.
@@ -146,14 +147,24 @@ impl Header {
         let sessions = sessions & ((1 << SESSION_BITS) - 1);
         let failed = Places((gap >> FLAG_BITS) as u8);
         let target = (gap >> FAILED_BITS) as u8;
-        let (gap, founds) = (gap & 1 != 0, gap & 2 != 0);
-        Some(Self { log, applied, gap, founds, sessions, activity, granted: Term(granted), failed, target })
+        let (gap, may_bootstrap) = (gap & 1 != 0, gap & 2 != 0);
+        Some(Self {
+            log,
+            applied,
+            gap,
+            may_bootstrap,
+            sessions,
+            activity,
+            granted: Term(granted),
+            failed,
+            target,
+        })
     }
 
     pub(crate) fn publish<F: Fabric>(&self, area: Area, fabric: &F) {
         let mut bytes = Vec::new();
-        let Self { log, applied, gap, founds, sessions, activity, granted, failed, target } = *self;
-        let flags = u64::from(founds) << 1 | u64::from(gap);
+        let Self { log, applied, gap, may_bootstrap, sessions, activity, granted, failed, target } = *self;
+        let flags = u64::from(may_bootstrap) << 1 | u64::from(gap);
         let gap = u64::from(target) << FAILED_BITS | u64::from(failed.0) << FLAG_BITS | flags;
         let sessions = sessions | (activity as u64) << SESSION_BITS;
         let words = [log, applied.index.0, applied.at.0, gap, sessions, granted.0];
@@ -176,7 +187,7 @@ pub(crate) struct Report {
     /// It needs a snapshot.
     pub(crate) gap: bool,
     /// It has no log, and may begin one.
-    pub(crate) founds: bool,
+    pub(crate) may_bootstrap: bool,
     /// It is to leave, and waits until it does not vote.
     pub(crate) leaves: bool,
     pub(crate) applied: Index,
@@ -186,8 +197,8 @@ pub(crate) struct Report {
 
 impl Report {
     fn encode(&self, out: &mut Vec<u8>) {
-        let Self { who, to, log, term, gap, founds, leaves, applied, freed } = *self;
-        let flags = u64::from(leaves) << 2 | u64::from(founds) << 1 | u64::from(gap);
+        let Self { who, to, log, term, gap, may_bootstrap, leaves, applied, freed } = *self;
+        let flags = u64::from(leaves) << 2 | u64::from(may_bootstrap) << 1 | u64::from(gap);
         let term = term.0 << REPORT_FLAG_BITS | flags;
         sealed::seal([who.0, to.0, log, term, applied.0, freed.index.0, freed.at.0], out);
     }
@@ -202,67 +213,11 @@ impl Report {
             log,
             term: Term(term >> REPORT_FLAG_BITS),
             gap: term & 1 != 0,
-            founds: term & 2 != 0,
+            may_bootstrap: term & 2 != 0,
             leaves: term & 4 != 0,
             applied: Index(applied),
             freed: Point { index: Index(index), at: Offset(at) },
         })
-    }
-}
-
-/// What is replicated, with the part of the log that is in memory.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Replicated<S> {
-    pub(crate) state: State<S>,
-    /// Without a gap it contains what follows `state.applied`.
-    pub(crate) log: Log,
-    /// The log begins after what is applied: a snapshot is missing.
-    pub(crate) gap: bool,
-    /// It has loaded a snapshot, and has not applied what it took meanwhile and knows to be committed. That
-    /// may be more than a ring, so it is not in this replica's memory for others, and as with a gap the ring
-    /// is free at once: the leader goes on.
-    pub(crate) lags: bool,
-}
-
-impl<S: Service> Replicated<S> {
-    /// Drops all that is not applied.
-    pub(crate) fn drop_tail(&mut self) {
-        self.lags = false;
-        if core::mem::take(&mut self.gap) {
-            self.log.restart(self.state.applied);
-        } else {
-            self.log.truncate(self.state.applied.index);
-        }
-    }
-
-    /// Drops what may not be in the log of the next leader, which sends what follows `begin`, given what is
-    /// committed. What goes beyond its state is needed only if that leader does not send it again.
-    fn drop_uncommitted(&mut self, commit: Index, begin: Index) {
-        if self.is_behind() && begin > self.state.applied.index {
-            self.log.truncate(commit.max(self.state.applied.index));
-        } else {
-            self.drop_tail();
-        }
-    }
-
-    /// A snapshot was loaded.
-    pub(crate) fn on_loaded(&mut self) {
-        let applied = self.state.applied;
-        if applied.index > self.log.end().index {
-            self.log.restart(applied);
-        }
-        self.gap = self.log.base().index > applied.index;
-        self.lags = !self.gap && self.log.end().index > applied.index;
-    }
-
-    /// Whether the log that follows its state is not in its memory, or not all of it.
-    pub(crate) const fn is_behind(&self) -> bool {
-        self.gap || self.lags
-    }
-
-    /// Up to where others may overwrite rings here.
-    fn freed(&self) -> Point {
-        if self.is_behind() { self.log.end() } else { self.state.applied }
     }
 }
 
@@ -410,24 +365,26 @@ impl Follow {
         replica: usize,
         leader: (Incarnation, Address),
         area: Area,
-        of: &Replicated<S>,
-        (founds, leaves): (bool, bool),
+        replicated: &Replicated<S>,
+        (may_bootstrap, leaves): (bool, bool),
         fabric: &mut F,
     ) {
-        let freed = of.freed();
+        let freed = replicated.freed();
         let is_news = self.reported.is_none_or(|(term, gap, last)| {
             let advanced = freed.at.0.saturating_sub(last.at.0);
-            term != self.head.term || gap != of.is_behind() || advanced >= u64::from(area.ring_bytes()) / 4
+            term != self.head.term
+                || gap != replicated.is_behind()
+                || advanced >= u64::from(area.ring_bytes()) / 4
         });
         if !is_news && now < self.report_at {
             return;
         }
         let is_begun = self.reported.is_some_and(|(term, ..)| term == self.head.term);
         self.report_at = now + if is_begun { REPORT_EVERY } else { REPORT_FIRST };
-        let gap = of.is_behind();
+        let gap = replicated.is_behind();
         self.reported = Some((self.head.term, gap, freed));
-        let (term, log, applied) = (self.head.term, of.state.log, of.state.applied.index);
-        let report = Report { who: own, to: leader.0, log, term, gap, founds, leaves, applied, freed };
+        let (term, log, applied) = (self.head.term, replicated.state.log, replicated.state.applied.index);
+        let report = Report { who: own, to: leader.0, log, term, gap, may_bootstrap, leaves, applied, freed };
         report.encode(&mut self.buffer);
         let to = Remote { at: leader.1, offset: area.report(replica) };
         fabric.write_unsignaled(to, &self.buffer, token(Part::Send, 0));

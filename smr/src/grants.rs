@@ -29,12 +29,12 @@
 
 use crate::REPLICAS_MAX;
 use crate::area::Area;
-use crate::clients::WAKEUP;
 use crate::lines::Lines;
-use crate::log::Term;
 use crate::mutants::{ActiveMutant, Mutant};
+use crate::position::Term;
 use crate::preset::{Guard, Look, Reads, Turn};
 use crate::sealed;
+use crate::tokens::WAKEUP;
 use crate::tokens::{Part, token};
 use core::sync::atomic::Ordering;
 use obol_fabric::{Address, Fabric, Incarnation, Instant, LinkError, Nanos, Permission, ViewId, Writers};

@@ -3,22 +3,25 @@
 
 use crate::REPLICAS_MAX;
 use crate::area::{Area, Caller};
-use crate::clients::{Basis, Clients, Query, Request, Status, WAKEUP};
+use crate::clients::{Basis, Clients, Query, Request, Status};
 use crate::config::Config;
 use crate::direct::committed;
 use crate::entry::{ENTRY_BYTES_MAX, Kind};
 use crate::feed::{Peer, Source};
-use crate::follow::{Header, Replicated, Report};
-use crate::log::{Index, Log, Offset, Point, Record, Term};
+use crate::follow::{Header, Report};
+use crate::log::{Log, Record};
 use crate::mutants::{ActiveMutant, Mutant};
+use crate::position::{Index, Offset, Point, Term};
 use crate::preset::{Guard, Look, Reads};
 use crate::replica::Departure;
+use crate::replicated::Replicated;
 use crate::sealed::Message;
 use crate::service::Service;
 use crate::session::Seen;
 use crate::state::Effect;
 use crate::takeover::Adopted;
 use crate::time::{LogTime, stamp_of};
+use crate::tokens::WAKEUP;
 use obol_fabric::{Address, Fabric, Incarnation, Instant, LinkError, Nanos};
 use std::collections::BTreeSet;
 
@@ -74,21 +77,24 @@ impl Lead {
         place: u8,
         adopted: Adopted,
         (is_direct, ids): (bool, u32),
-        of: &mut Replicated<S>,
+        replicated: &mut Replicated<S>,
     ) -> Self {
-        let mutant = of.state.mutant;
+        let mutant = replicated.state.mutant;
         let place = if mutant.has(Mutant::SharedRing) { 0 } else { place };
-        let mut low = of.log.point(adopted.low.max(of.log.base().index)).unwrap_or(of.state.applied);
+        let mut low = replicated
+            .log
+            .point(adopted.low.max(replicated.log.base().index))
+            .unwrap_or(replicated.state.applied);
         for record in adopted.records {
-            of.log.push(record);
+            replicated.log.push(record);
         }
-        let mut source = Source::new(area, of.state.log, term, place, mutant);
+        let mut source = Source::new(area, replicated.state.log, term, place, mutant);
         if is_direct {
             source = source.direct();
-            low = shortened(low, area, of);
+            low = shortened(low, area, replicated);
         }
-        (source.commit, source.low) = (of.state.applied.index, low);
-        for record in of.log.after(low.index) {
+        (source.commit, source.low) = (replicated.state.applied.index, low);
+        for record in replicated.log.after(low.index) {
             source.encode(record);
         }
         let mut lead = Self {
@@ -96,7 +102,7 @@ impl Lead {
             source,
             peers: Vec::new(),
             replicas: Vec::new(),
-            config: Config { target: of.state.config.target, ..adopted.config },
+            config: Config { target: replicated.state.config.target, ..adopted.config },
             config_index: adopted.config_index,
             blank: None,
             watched: Vec::new(),
@@ -114,27 +120,30 @@ impl Lead {
             is_busy: false,
             mutant,
         };
-        let adopted_times = of.log.after(of.state.applied.index).filter_map(stamp_of::<S>);
-        lead.stamped = adopted_times.max().unwrap_or(0).max(of.state.service.time());
+        let adopted_times = replicated.log.after(replicated.state.applied.index).filter_map(stamp_of::<S>);
+        lead.stamped = adopted_times.max().unwrap_or(0).max(replicated.state.service.time());
         for voter in adopted.memories {
-            let Some(header) = voter.header.filter(|header| header.log == of.state.log) else { continue };
+            let Some(header) = voter.header.filter(|header| header.log == replicated.state.log) else {
+                continue;
+            };
             let gap = header.gap && voter.at != own.1;
-            let applied = if voter.at == own.1 { of.state.applied.index } else { header.applied.index };
-            let (from, whole) = Peer::plan(applied, gap, lead.source.low, &of.log);
+            let applied =
+                if voter.at == own.1 { replicated.state.applied.index } else { header.applied.index };
+            let (from, whole) = Peer::plan(applied, gap, lead.source.low, &replicated.log);
             let ring = voter.ring(area, place);
             let id = lead.id();
             let mut peer = Peer::new(voter.at, id);
-            peer.feed(from, whole, ring, &lead.source, &of.log);
+            peer.feed(from, whole, ring, &lead.source, &replicated.log);
             lead.peers.push(peer);
         }
         lead
     }
 
     /// Begins to feed the own log, which has all that the leader has.
-    pub(crate) fn feed_itself<S: Service, F: Fabric>(&mut self, of: &Replicated<S>, fabric: &mut F) {
+    pub(crate) fn feed_itself<S: Service, F: Fabric>(&mut self, replicated: &Replicated<S>, fabric: &mut F) {
         let id = self.id();
         let mut peer = Peer::new(self.own.1, id);
-        peer.begin_at(of.state.applied, of.log.end(), true, &self.source, fabric);
+        peer.begin_at(replicated.state.applied, replicated.log.end(), true, &self.source, fabric);
         self.peers.push(peer);
     }
 
@@ -306,30 +315,30 @@ impl Lead {
     pub(crate) fn poll<S: Service, G: Guard, F: Fabric>(
         &mut self,
         now: Instant,
-        of: &mut Replicated<S>,
+        replicated: &mut Replicated<S>,
         guard: &mut G,
         dead: &BTreeSet<Address>,
         fabric: &mut F,
     ) -> bool {
         if !self.unreplicated {
-            self.poll_reports(now, of, guard, fabric);
+            self.poll_reports(now, replicated, guard, fabric);
         }
-        self.recycle(of);
-        if self.blank.is_none() && self.has_room(&of.log) {
+        self.recycle(replicated);
+        if self.blank.is_none() && self.has_room(&replicated.log) {
             let term = self.source.term.0;
-            self.blank = Some(self.append(Kind::Blank, (0, term), Box::default(), &mut of.log));
+            self.blank = Some(self.append(Kind::Blank, (0, term), Box::default(), &mut replicated.log));
         }
         self.watch(now, fabric);
-        self.adjust(now, dead, &mut of.log);
+        self.adjust(now, dead, &mut replicated.log);
         self.ticket = guard.ticket();
-        let taken = self.take_requests(now, of, fabric);
+        let taken = self.take_requests(now, replicated, fabric);
         if self.reads == Reads::Confirmed && !self.clients.queries.is_empty() {
             let voters: Vec<Address> = self.config.voters.iter().map(|voter| voter.address).collect();
             guard.confirm(now, &voters, self.source.area, fabric);
         }
         let was_busy = core::mem::replace(&mut self.is_busy, taken > 0);
-        self.send(now, &of.log, !was_busy && taken == 0, fabric);
-        self.commit_and_answer(of, guard, fabric);
+        self.send(now, &replicated.log, !was_busy && taken == 0, fabric);
+        self.commit_and_answer(replicated, guard, fabric);
         taken > 0
     }
 
@@ -347,7 +356,7 @@ impl Lead {
     fn poll_reports<S: Service, G: Guard, F: Fabric>(
         &mut self,
         now: Instant,
-        of: &Replicated<S>,
+        replicated: &Replicated<S>,
         guard: &G,
         fabric: &mut F,
     ) {
@@ -372,12 +381,12 @@ impl Lead {
             } else if !G::DIRECT
                 && peer.is_unfed()
                 && guard.may_feed(at)
-                && (report.log == of.state.log || report.log == 0)
+                && (report.log == replicated.state.log || report.log == 0)
             {
                 let applied = Point { index: report.applied, at: Offset(0) };
                 let gap = report.gap || report.log == 0;
                 let header = Header { log: report.log, applied, gap, ..Header::default() };
-                peer.survey(&header, &self.source, &of.log, id, fabric);
+                peer.survey(&header, &self.source, &replicated.log, id, fabric);
                 self.ids = id;
             }
         }
@@ -394,29 +403,33 @@ impl Lead {
     }
 
     /// Gives up places that no peer needs.
-    fn recycle<S: Service>(&mut self, of: &mut Replicated<S>) {
+    fn recycle<S: Service>(&mut self, replicated: &mut Replicated<S>) {
         // A log that is not adjusted yet may be behind by a few entries, and should not need a snapshot
         // because of them.
         let is_early = |peer: &Peer| peer.in_view && !peer.is_fed() && self.config.voter(peer.at).is_some();
-        if self.source.is_direct() && self.has_room(&of.log) && self.peers.iter().any(is_early) {
+        if self.source.is_direct() && self.has_room(&replicated.log) && self.peers.iter().any(is_early) {
             return;
         }
         let own = self.own.1;
         for peer in self.peers.iter_mut().filter(|peer| peer.at == own) {
-            peer.freed = of.state.applied;
+            peer.freed = replicated.state.applied;
         }
         if self.mutant.has(Mutant::HeadUncommitted) {
             for peer in self.peers.iter_mut().filter(|peer| peer.is_fed()) {
-                peer.freed = of.log.point(peer.acked).unwrap_or(peer.freed).max(peer.freed);
+                peer.freed = replicated.log.point(peer.acked).unwrap_or(peer.freed).max(peer.freed);
             }
         }
         let in_haste = self.mutant.has(Mutant::RecycleByMajority);
         let holds = self.peers.iter().filter(|peer| peer.in_view && peer.is_fed());
         let holds = holds.filter(|peer| !in_haste || !peer.whole);
-        let low = holds.map(|peer| peer.freed).min().unwrap_or(of.state.applied).min(of.state.applied);
+        let low = holds
+            .map(|peer| peer.freed)
+            .min()
+            .unwrap_or(replicated.state.applied)
+            .min(replicated.state.applied);
         if low.index > self.source.low.index {
             self.source.low = low;
-            of.log.prune(low.index);
+            replicated.log.prune(low.index);
         }
     }
 
@@ -514,15 +527,15 @@ impl Lead {
     }
 
     /// Whether the state has all that was committed under earlier leaders.
-    fn has_applied<S>(&self, of: &Replicated<S>) -> bool {
-        self.blank.is_some_and(|blank| of.state.applied.index >= blank)
+    fn has_applied<S>(&self, replicated: &Replicated<S>) -> bool {
+        self.blank.is_some_and(|blank| replicated.state.applied.index >= blank)
     }
 
     /// Takes requests of clients. Returns how many.
     fn take_requests<S: Service, F: Fabric>(
         &mut self,
         now: Instant,
-        of: &mut Replicated<S>,
+        replicated: &mut Replicated<S>,
         fabric: &F,
     ) -> usize {
         let mut taken = 0;
@@ -532,10 +545,10 @@ impl Lead {
         let mut buffer = core::mem::take(&mut self.buffer);
         for _ in 0..self.clients.len() {
             let at = self.clients.turn();
-            while taken < BATCH && self.has_room(&of.log) {
+            while taken < BATCH && self.has_room(&replicated.log) {
                 let Some((request, message)) = self.clients.take(at, &mut buffer, fabric) else { break };
                 taken += 1;
-                self.on_request(now, at, request, &message, of);
+                self.on_request(now, at, request, &message, replicated);
             }
         }
         self.buffer = buffer;
@@ -548,18 +561,18 @@ impl Lead {
         at: usize,
         request: Request,
         message: &Message<'_>,
-        of: &mut Replicated<S>,
+        replicated: &mut Replicated<S>,
     ) {
         let &Message { number, client, payload, .. } = message;
         let kind = match request {
             Request::Query => {
                 let query = self.stamp::<S>(now, payload);
                 if self.is_logged() {
-                    self.append(Kind::Read, (client, number), query.clone(), &mut of.log);
+                    self.append(Kind::Read, (client, number), query.clone(), &mut replicated.log);
                 }
                 // After all that the client has sent before.
                 let is_early = self.mutant.has(Mutant::ReadBeforeBlank);
-                let after = if is_early { Index(0) } else { of.log.end().index };
+                let after = if is_early { Index(0) } else { replicated.log.end().index };
                 self.clients.queries.push_back(Query { after, ticket: self.ticket, client, number, query });
                 return;
             }
@@ -567,7 +580,7 @@ impl Lead {
             Request::Propose => Kind::Command,
             Request::Resize => Kind::Resize,
         };
-        match of.state.sessions.seen(client, number) {
+        match replicated.state.sessions.seen(client, number) {
             Seen::Done(reply) if !self.mutant.has(Mutant::SessionsForgotten) => {
                 // It was committed, perhaps by an earlier leader.
                 let basis = self.basis();
@@ -575,7 +588,9 @@ impl Lead {
             }
             Seen::Old => {}
             // Before the blank entry is applied, the session may be in an adopted entry that is not.
-            Seen::NoSession if kind != Kind::Open && self.reads == Reads::Leased && self.has_applied(of) => {
+            Seen::NoSession
+                if kind != Kind::Open && self.reads == Reads::Leased && self.has_applied(replicated) =>
+            {
                 self.clients.answer(Basis::State, client, number, Status::NoSession, &[]);
             }
             Seen::NoSession | Seen::New | Seen::Done(_) => {
@@ -583,9 +598,9 @@ impl Lead {
                     let is_command = kind == Kind::Command;
                     let mut payload = if is_command { self.stamp::<S>(now, payload) } else { payload.into() };
                     if is_command {
-                        of.state.service.admit(&mut payload);
+                        replicated.state.service.admit(&mut payload);
                     }
-                    self.append(kind, (client, number), payload, &mut of.log);
+                    self.append(kind, (client, number), payload, &mut replicated.log);
                 }
             }
         }
@@ -605,7 +620,7 @@ impl Lead {
     }
 
     /// The newest entry that a majority of the voters has in memory.
-    fn replicated(&self) -> Index {
+    fn replicated_up_to(&self) -> Index {
         let has = |at: Address| self.peers.iter().find(|peer| peer.at == at).map_or(Index(0), Peer::counted);
         let in_view = |at: Address| self.replicas.iter().any(|(_, address)| *address == at);
         let counts = |at: &Address| !self.mutant.has(Mutant::ViewsAsQuorum) || in_view(*at);
@@ -623,16 +638,16 @@ impl Lead {
     /// Commits, applies, and sends answers, all after one look.
     pub(crate) fn commit_and_answer<S: Service, G: Guard, F: Fabric>(
         &mut self,
-        of: &mut Replicated<S>,
+        replicated: &mut Replicated<S>,
         guard: &mut G,
         fabric: &mut F,
     ) {
-        let replicated = if self.unreplicated { of.log.end().index } else { self.replicated() };
+        let end = if self.unreplicated { replicated.log.end().index } else { self.replicated_up_to() };
         let may_read = self.may_read() && !self.clients.queries.is_empty();
-        if replicated <= self.source.commit && !self.clients.has_answers() && !may_read {
+        if end <= self.source.commit && !self.clients.has_answers() && !may_read {
             return;
         }
-        self.serve_queries(of, guard.confirmed());
+        self.serve_queries(replicated, guard.confirmed());
         // All WRITEs whose completions were taken, and all that the queries have read, precede this
         // look: if no later leader has read the logs by now, it will find the entries there.
         let look = match guard.look(self.clients.has_reads(), fabric) {
@@ -642,11 +657,11 @@ impl Lead {
         if !look.commit {
             return;
         }
-        self.source.commit = self.source.commit.max(replicated);
-        while of.state.applied.index < self.source.commit {
-            let Some(record) = of.log.get(of.state.applied.index.next()) else { break };
-            let effect = of.state.apply(record);
-            self.config.target = of.state.config.target;
+        self.source.commit = self.source.commit.max(end);
+        while replicated.state.applied.index < self.source.commit {
+            let Some(record) = replicated.log.get(replicated.state.applied.index.next()) else { break };
+            let effect = replicated.state.apply(record);
+            self.config.target = replicated.state.config.target;
             let (client, number) = (record.client, record.number);
             match effect {
                 Effect::None => {}
@@ -654,14 +669,14 @@ impl Lead {
                     self.clients.answer(Basis::Log, client, number, Status::NoSession, &[]);
                 }
                 Effect::Reply => {
-                    if let Seen::Done(reply) = of.state.sessions.seen(client, number) {
+                    if let Seen::Done(reply) = replicated.state.sessions.seen(client, number) {
                         self.clients.answer(Basis::Log, client, number, Status::Done, reply);
                     }
                 }
             }
         }
         if self.reads == Reads::Logged {
-            self.serve_queries(of, guard.confirmed());
+            self.serve_queries(replicated, guard.confirmed());
         }
         self.clients.send(look, fabric);
     }
@@ -682,16 +697,16 @@ impl Lead {
     }
 
     /// Answers the queries whose predecessors are applied, and that the guard has confirmed.
-    fn serve_queries<S: Service>(&mut self, of: &Replicated<S>, confirmed: u64) {
+    fn serve_queries<S: Service>(&mut self, replicated: &Replicated<S>, confirmed: u64) {
         if !self.may_read() {
             return;
         }
-        let may = |query: &Query| query.after <= of.state.applied.index && query.ticket <= confirmed;
+        let may = |query: &Query| query.after <= replicated.state.applied.index && query.ticket <= confirmed;
         while self.clients.queries.front().is_some_and(may) {
             let Some(query) = self.clients.queries.pop_front() else { break };
             let mut reply = Vec::new();
-            of.state.service.read(&query.query, &mut reply);
-            reply.truncate(crate::PAYLOAD_BYTES_MAX);
+            replicated.state.service.read(&query.query, &mut reply);
+            reply.truncate(crate::limits::PAYLOAD_BYTES_MAX);
             let basis = self.basis();
             self.clients.answer(basis, query.client, query.number, Status::Done, &reply);
         }
@@ -736,10 +751,10 @@ impl Lead {
 
 /// Where a log of DARE begins that is to fit into a ring: what was taken from the own one may reach
 /// back further.
-fn shortened<S>(mut low: Point, area: Area, of: &Replicated<S>) -> Point {
-    let end = of.log.end().at;
-    for record in of.log.after(low.index) {
-        if area.fits(end, low.at) || low.index >= of.state.applied.index {
+fn shortened<S>(mut low: Point, area: Area, replicated: &Replicated<S>) -> Point {
+    let end = replicated.log.end().at;
+    for record in replicated.log.after(low.index) {
+        if area.fits(end, low.at) || low.index >= replicated.state.applied.index {
             break;
         }
         low = record.end();

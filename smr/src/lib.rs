@@ -28,15 +28,20 @@ mod grants;
 pub mod identity;
 mod keys;
 mod lead;
+mod limits;
 mod lines;
 mod log;
+mod members;
 #[cfg(test)]
 mod model;
 mod mutants;
 mod node;
+mod position;
 mod preset;
+mod presets;
 mod relatives;
 mod replica;
+mod replicated;
 mod scores;
 mod sealed;
 mod service;
@@ -61,10 +66,13 @@ pub use keys::{
     Access, Batch, Long, LongReply, STAGED_ARGS_MAX, STAGED_BYTES_MAX, Transaction, access, commands,
     from_now, refused_in_transaction,
 };
-pub use log::{Index, Term};
+pub use limits::PAYLOAD_BYTES_MAX;
+pub use members::{CLIENT_PREFIX, REPLICA_PREFIX, clients, replicas};
 pub use mutants::Mutant;
 pub use node::{Actor, Node};
-pub use preset::{Active, Detector, Election, Guard, Known, Look, Others, Preset, Reads, Reign, Turn, Views};
+pub use position::{Index, Term};
+pub use preset::{Active, Detector, Election, Guard, Known, Leadership, Look, Others, Reads, Turn, Views};
+pub use presets::Preset;
 pub use replica::{Departure, Pace, Replica, ReplicaState};
 pub use scores::PullScore;
 pub use service::{LoadError, Service};
@@ -73,31 +81,3 @@ pub use snapshot::Transfer;
 pub use standing::{Brief, Standing};
 pub use store::{EncodeError, KEY_BYTES_MAX, KeyValue, VALUE_BYTES_MAX};
 pub use votes::Votes;
-
-use obol_membership::view::Member;
-use obol_membership::{Kind, View};
-
-/// Bytes of the longest command, query or reply.
-pub const PAYLOAD_BYTES_MAX: usize = 1024;
-
-/// The names of replicas begin so.
-pub const REPLICA_PREFIX: &str = "smr-";
-/// The names of clients begin so.
-pub const CLIENT_PREFIX: &str = "smrc-";
-
-/// The members with a core of their own, whose region holds the service's memory, whose names begin
-/// so.
-fn named<'a>(view: &'a View, prefix: &'static str) -> impl Iterator<Item = &'a Member> {
-    let able = view.members.iter().filter(|member| member.kind == Kind::App && member.has_core());
-    able.filter(move |member| member.name.as_str().starts_with(prefix))
-}
-
-/// The replicas in a view, the oldest first.
-pub fn replicas(view: &View) -> impl Iterator<Item = &Member> {
-    named(view, REPLICA_PREFIX)
-}
-
-/// The members that may send requests.
-pub fn clients(view: &View) -> impl Iterator<Item = &Member> {
-    named(view, CLIENT_PREFIX)
-}

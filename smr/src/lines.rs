@@ -7,6 +7,7 @@
 use crate::REPLICAS_MAX;
 use crate::area::Area;
 use crate::identity;
+use crate::members;
 use crate::sealed;
 use crate::tokens::{Part, token};
 use core::sync::atomic::Ordering;
@@ -38,7 +39,7 @@ impl Lines {
     /// Lines that were left out are handled now, if this view has their sender. The others are not handled
     /// again: the heartbeat of a leader that has died would seem to be new.
     pub(crate) fn install(&mut self, view: &View, own: Option<Incarnation>) {
-        self.replicas = crate::replicas(view).map(|member| (member.incarnation, member.address)).collect();
+        self.replicas = members::replicas(view).map(|member| (member.incarnation, member.address)).collect();
         let place = self.replicas.iter().position(|(who, _)| Some(*who) == own);
         self.own = own.filter(|_| place.is_some());
         self.place = place.unwrap_or(REPLICAS_MAX);

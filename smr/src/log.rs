@@ -1,38 +1,8 @@
 //! The log as a replica keeps it: records in order, from the oldest that a peer may still need.
 
 use crate::entry::{Entry, Kind};
-use derive_more::Display;
+use crate::position::{Index, Offset, Point, Term};
 use std::collections::VecDeque;
-
-/// The number of an entry, from 1; 0 stands for before all of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Display)]
-pub struct Index(pub u64);
-
-impl Index {
-    /// The index after this one.
-    #[must_use]
-    pub const fn next(self) -> Self {
-        Self(self.0 + 1)
-    }
-}
-
-/// The period of one leader. Later leaders have higher terms.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Display)]
-pub struct Term(pub u64);
-
-/// An offset in the log, in bytes since its beginning, with the gaps at the ends of laps: it is the
-/// same in every ring, and says in which lap and where.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Offset(pub(crate) u64);
-
-/// A prefix of the log: up to this entry, which ends at this offset.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Point {
-    /// The last entry.
-    pub(crate) index: Index,
-    /// Where it ends.
-    pub(crate) at: Offset,
-}
 
 /// An entry in a replica's own memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -63,6 +33,14 @@ impl Record {
     pub(crate) fn entry(&self, term: Term, commit: Index) -> Entry<'_> {
         let Self { index, at, kind, client, number, .. } = *self;
         Entry { index, at, term, kind, commit, client, number, payload: &self.payload }
+    }
+}
+
+impl Entry<'_> {
+    /// Whether it is the entry of this record. The leader that wrote it last does not matter.
+    pub(crate) fn is_of(&self, record: &Record) -> bool {
+        let same = (self.kind, self.client, self.number) == (record.kind, record.client, record.number);
+        same && self.payload == &record.payload[..]
     }
 }
 

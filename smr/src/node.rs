@@ -2,10 +2,11 @@
 //! one state machine, on one endpoint.
 
 use crate::client::Client;
-use crate::clients::WAKEUP;
+use crate::members;
 use crate::preset::{Active, Detector, Guard, Views};
 use crate::replica::Replica;
 use crate::service::Service;
+use crate::tokens::WAKEUP;
 use crate::tokens::{Part, bytes_of, part_of, token};
 use obol_fabric::{Address, Event, Fabric, Incarnation, Instant, Machine, Release, Remote, ViewId};
 use obol_membership::{Member, Role};
@@ -108,8 +109,8 @@ impl<S: Service, D: Detector, G: Guard> Node<S, D, G> {
         }
         self.known = Some((view.id, own));
         let is_replica = matches!(self.actor, Actor::Replica(_));
-        let replicas = crate::replicas(view).filter(|_| own.is_some());
-        let clients = crate::clients(view).filter(|_| own.is_some() && is_replica);
+        let replicas = members::replicas(view).filter(|_| own.is_some());
+        let clients = members::clients(view).filter(|_| own.is_some() && is_replica);
         let peers: Vec<Address> = replicas.chain(clients).map(|member| member.address).collect();
         for &at in peers.iter().filter(|at| !self.linked.contains(at)) {
             // An RDMA connection takes milliseconds to make: make it before it is needed.

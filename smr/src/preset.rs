@@ -1,62 +1,20 @@
-//! What distinguishes presets: who should lead, and what keeps a deposed leader from answering.
-//!
-//! | preset | detector | guard |
-//! |---|---|---|
-//! | `view` | [`Views`] | [`Active`]: the lease and the fence of the membership |
-//! | `mu+views` | [`Views`] | [`crate::Grants`]: the permission switch of Mu |
-//! | `mu` | [`crate::PullScore`]: the detector of Mu | the same, and no lease |
-//! | `dare` | [`crate::Beats`]: heartbeats that the leader writes | [`crate::Votes`]: terms and votes |
+//! What a preset is made of: a detector, which says who should lead, and a guard, which keeps a deposed
+//! leader from answering. [`Views`] and [`Active`] rely on the membership for both.
 
 use crate::area::Area;
 use crate::config::Config;
 use crate::direct::Prefix;
 use crate::follow::{Header, Places};
-use crate::grants::Grants;
-use crate::log::Term;
-use crate::votes::Votes;
+use crate::members;
+use crate::position::Term;
 use core::fmt::Debug;
 use core::hash::Hash;
-use derive_more::Display;
 use obol_fabric::{Address, Fabric, Incarnation, Instant, LinkError, Nanos, ViewId};
 use obol_membership::View;
 
-/// A combination of a detector and a guard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Display)]
-pub enum Preset {
-    /// Views say who leads, and lease and fence exclude the leader before.
-    #[display("view")]
-    View,
-    /// Views say who leads, and the replicas exclude the leader before: they revoke its permission to
-    /// write to them.
-    #[display("mu+views")]
-    MuViews,
-    /// Replicas read counters in each other's memory to find out who should lead, and exclude the
-    /// leader before as with `mu+views`. Reads are replicated.
-    #[display("mu")]
-    Mu,
-    /// A leader is elected by votes, writes heartbeats and one log for all leaders, and READs the terms of
-    /// a majority before it answers a query.
-    #[display("dare")]
-    Dare,
-}
-
-impl Preset {
-    /// The preset of a log; `None` for one that this version does not know.
-    pub fn of(log: u64) -> Option<Self> {
-        let [_, kind, ..] = log.to_le_bytes();
-        let all = [
-            (Active::KIND, Self::View),
-            (Grants::<true>::KIND, Self::MuViews),
-            (Grants::<false>::KIND, Self::Mu),
-            (Votes::KIND, Self::Dare),
-        ];
-        all.into_iter().find_map(|(known, preset)| (known == kind).then_some(preset))
-    }
-}
-
 /// Who should lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Reign {
+pub struct Leadership {
     /// The replica.
     pub leader: Incarnation,
     /// Its address.
@@ -156,13 +114,16 @@ pub enum Others {
 impl Others {
     /// From the headers of all other replicas of the view, as far as they were READ. `own` is this one,
     /// and whether it may begin a log.
-    pub(crate) fn of((own, founds): (Incarnation, bool), headers: &[(Incarnation, Option<Header>)]) -> Self {
+    pub(crate) fn of(
+        (own, may_bootstrap): (Incarnation, bool),
+        headers: &[(Incarnation, Option<Header>)],
+    ) -> Self {
         let known = || headers.iter().filter_map(|(who, header)| Some((*who, (*header)?)));
         if known().any(|(_, header)| header.log != 0) {
             Self::HaveLog
         } else if known().count() < headers.len() {
             Self::Unknown
-        } else if known().any(|(who, header)| header.founds && (!founds || who < own)) {
+        } else if known().any(|(who, header)| header.may_bootstrap && (!may_bootstrap || who < own)) {
             Self::MayFound
         } else {
             Self::HaveNothing
@@ -178,10 +139,10 @@ pub trait Detector: Clone + Debug + Default + Eq + Hash {
     /// Installs a newer view.
     fn install(&mut self, view: &View);
     /// Who should lead now, as far as this replica knows.
-    fn reign(&self) -> Option<Reign>;
+    fn leadership(&self) -> Option<Leadership>;
     /// The leader to which this replica reports while it does not lead.
     fn leader(&self) -> Option<(Incarnation, Address)> {
-        self.reign().map(|reign| (reign.leader, reign.at))
+        self.leadership().map(|leadership| (leadership.leader, leadership.at))
     }
     /// The voters that it takes for failed: others READ this.
     fn failed(&self) -> Places {
@@ -195,7 +156,7 @@ pub trait Detector: Clone + Debug + Default + Eq + Hash {
     fn others(&self, _own: (Incarnation, bool)) -> Others {
         Others::Unknown
     }
-    /// Does what is due. Returns whether what [`Detector::reign`] says has changed.
+    /// Does what is due. Returns whether what [`Detector::leadership`] says has changed.
     fn poll<F: Fabric>(&mut self, _now: Instant, _known: &Known<'_>, _fabric: &mut F) -> bool {
         false
     }
@@ -292,7 +253,7 @@ pub trait Guard: Clone + Debug + Default + Eq + Hash {
 /// back.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Views {
-    reign: Option<Reign>,
+    leadership: Option<Leadership>,
 }
 
 impl Detector for Views {
@@ -302,16 +263,16 @@ impl Detector for Views {
     /// of the oldest replica is a change of the apps, so the views of two leaders never have the
     /// same base, and the later leader's is higher.
     fn install(&mut self, view: &View) {
-        let oldest = crate::replicas(view).next();
-        let known = self.reign;
-        self.reign = oldest.map(|oldest| match known {
-            Some(reign) if reign.leader == oldest.incarnation => reign,
-            _ => Reign { leader: oldest.incarnation, at: oldest.address, term: Term(view.base.0) },
+        let oldest = members::replicas(view).next();
+        let known = self.leadership;
+        self.leadership = oldest.map(|oldest| match known {
+            Some(leadership) if leadership.leader == oldest.incarnation => leadership,
+            _ => Leadership { leader: oldest.incarnation, at: oldest.address, term: Term(view.base.0) },
         });
     }
 
-    fn reign(&self) -> Option<Reign> {
-        self.reign
+    fn leadership(&self) -> Option<Leadership> {
+        self.leadership
     }
 }
 

@@ -32,9 +32,10 @@
 use crate::area::{HEADER_BYTES, PLACES};
 use crate::config::Voter;
 use crate::follow::{Activity, Header, Places};
-use crate::log::Term;
+use crate::members;
 use crate::mutants::{ActiveMutant, Mutant};
-use crate::preset::{Detector, Known, Others, Reign, Work};
+use crate::position::Term;
+use crate::preset::{Detector, Known, Leadership, Others, Work};
 use crate::sealed::word;
 use crate::tokens::{Part, token};
 use core::sync::atomic::Ordering;
@@ -126,7 +127,7 @@ pub struct PullScore {
     /// The own counter at the last look.
     looked: u64,
     fate: Fate,
-    reign: Option<Reign>,
+    leadership: Option<Leadership>,
     /// The voters that it takes for failed.
     failed: Places,
     /// To whom this replica reports.
@@ -222,11 +223,16 @@ impl PullScore {
             .unwrap_or_default()
     }
 
-    /// The reign of this replica: the one that it has, or the next one.
-    fn own_reign(&mut self, now: Instant, known: &Known<'_>, (place, at): (u8, Address)) -> Option<Reign> {
+    /// The leadership of this replica: the one that it has, or the next one.
+    fn own_reign(
+        &mut self,
+        now: Instant,
+        known: &Known<'_>,
+        (place, at): (u8, Address),
+    ) -> Option<Leadership> {
         let leader = known.own?;
         let newest = self.newest_term(known);
-        let present = self.reign.filter(|reign| reign.leader == leader);
+        let present = self.leadership.filter(|leadership| leadership.leader == leader);
         if known.lost > self.lost {
             // The replica that excluded it leads until it finds out that this one is alive.
             (self.lost, self.term_at) = (known.lost, now + pause(known));
@@ -237,7 +243,7 @@ impl PullScore {
         }
         self.term_at = now + pause(known);
         let newest = newest.max(present.map_or(Term(0), |present| present.term));
-        Some(Reign { leader, at, term: next_term(newest, place) })
+        Some(Leadership { leader, at, term: next_term(newest, place) })
     }
 
     fn incarnation(&self, at: Address) -> Option<Incarnation> {
@@ -271,11 +277,11 @@ impl Detector for PullScore {
     const OF_VIEWS: bool = false;
 
     fn install(&mut self, view: &View) {
-        self.replicas = crate::replicas(view).map(|member| (member.incarnation, member.address)).collect();
+        self.replicas = members::replicas(view).map(|member| (member.incarnation, member.address)).collect();
     }
 
-    fn reign(&self) -> Option<Reign> {
-        self.reign
+    fn leadership(&self) -> Option<Leadership> {
+        self.leadership
     }
 
     fn leader(&self) -> Option<(Incarnation, Address)> {
@@ -286,12 +292,12 @@ impl Detector for PullScore {
         self.failed
     }
 
-    fn others(&self, (own, founds): (Incarnation, bool)) -> Others {
+    fn others(&self, (own, may_bootstrap): (Incarnation, bool)) -> Others {
         let header = |at: Address| self.others.iter().find(|other| other.at == at).and_then(|it| it.header);
         let others = self.replicas.iter().filter(|(who, _)| *who != own);
         let headers: Vec<(Incarnation, Option<Header>)> =
             others.map(|(who, at)| (*who, header(*at))).collect();
-        Others::of((own, founds), &headers)
+        Others::of((own, may_bootstrap), &headers)
     }
 
     fn poll<F: Fabric>(&mut self, now: Instant, known: &Known<'_>, fabric: &mut F) -> bool {
@@ -303,15 +309,15 @@ impl Detector for PullScore {
         self.leader = self.leader_by_headers(known);
         let own = fabric.address();
         self.failed = self.find_failed(known, own);
-        let reign = match self.lowest(known, own) {
+        let leadership = match self.lowest(known, own) {
             Some((place, at)) if at == own => self.own_reign(now, known, (place, at)),
             // Its term is its own affair.
             Some((_, at)) => {
-                Some(Reign { leader: self.incarnation(at).unwrap_or_default(), at, term: Term(0) })
+                Some(Leadership { leader: self.incarnation(at).unwrap_or_default(), at, term: Term(0) })
             }
             None => None,
         };
-        core::mem::replace(&mut self.reign, reign) != reign
+        core::mem::replace(&mut self.leadership, leadership) != leadership
     }
 
     fn on_read(&mut self, argument: u32, result: Result<&[u8], LinkError>) {

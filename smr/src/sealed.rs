@@ -9,7 +9,7 @@
 //! 24  payload    filled up with zeros to a multiple of 8
 //! ```
 
-use crate::PAYLOAD_BYTES_MAX;
+use crate::limits::PAYLOAD_BYTES_MAX;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use obol_fabric::memory;
 

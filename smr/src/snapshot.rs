@@ -6,13 +6,13 @@
 
 use crate::REPLICAS_MAX;
 use crate::area::Area;
-use crate::clients::WAKEUP;
-use crate::follow::Replicated;
-use crate::log::Index;
 use crate::mutants::{ActiveMutant, Mutant};
+use crate::position::Index;
+use crate::replicated::Replicated;
 use crate::sealed;
 use crate::service::Service;
 use crate::state::{Loading, NotLoaded, Saved};
+use crate::tokens::WAKEUP;
 use crate::tokens::{Part, token};
 use core::sync::atomic::AtomicU64;
 use obol_fabric::{Address, Fabric, Incarnation, Instant, LinkError, Nanos, Remote, memory};
@@ -143,7 +143,7 @@ impl Provider {
         replicas: &[(Incarnation, Address)],
         area: Area,
         patience: Nanos,
-        of: &mut Replicated<S>,
+        replicated: &mut Replicated<S>,
         fabric: &F,
     ) {
         let asks = replicas.iter().enumerate().take(REPLICAS_MAX).filter_map(|(replica, (who, _))| {
@@ -159,24 +159,24 @@ impl Provider {
         self.beats = asks.iter().map(|ask| (ask.who, ask.beat)).collect();
         let is_live = |ask: &Ask| beats.get(&ask.who).is_some_and(|beat| *beat != ask.beat);
         // First the one that is served: it may have asked while this replica had no turn.
-        let mut goes_on = !of.gap;
+        let mut goes_on = !replicated.gap;
         if let Some(serving) = &mut self.serving
             && let Some(ask) = asks.iter().find(|ask| (ask.who, ask.id) == (serving.who, serving.id))
         {
             if is_live(ask) {
                 serving.at = now;
             }
-            goes_on = goes_on && serving.go_on(ask.chunk, area, of, fabric);
+            goes_on = goes_on && serving.go_on(ask.chunk, area, replicated, fabric);
         }
         let is_member = |who: Incarnation| replicas.iter().any(|(replica, _)| *replica == who);
         let is_left = |serving: &mut Serving| {
             !goes_on || !is_member(serving.who) || now >= serving.at + patience.saturating_mul(FORGOTTEN)
         };
         if let Some(left) = self.serving.take_if(is_left) {
-            self.end(&left, area, of, fabric);
+            self.end(&left, area, replicated, fabric);
         }
         for ask in asks.into_iter().filter(is_live) {
-            self.begin(now, &ask, area, patience, of, fabric);
+            self.begin(now, &ask, area, patience, replicated, fabric);
         }
     }
 
@@ -187,7 +187,7 @@ impl Provider {
         ask: &Ask,
         area: Area,
         patience: Nanos,
-        of: &mut Replicated<S>,
+        replicated: &mut Replicated<S>,
         fabric: &F,
     ) {
         let is_over = self.done.get(&ask.who).is_some_and(|done| ask.id <= *done);
@@ -196,12 +196,12 @@ impl Provider {
             // A new number says that the one before is not wanted any more.
             if serving.who == ask.who { ask.id <= serving.id } else { !is_over }
         });
-        let is_whole = of.state.log != 0 && !of.gap;
-        if is_over || is_busy || !is_whole || of.state.applied.index < ask.least.max(Index(1)) {
+        let is_whole = replicated.state.log != 0 && !replicated.gap;
+        if is_over || is_busy || !is_whole || replicated.state.applied.index < ask.least.max(Index(1)) {
             return;
         }
         if let Some(before) = self.serving.take() {
-            self.end(&before, area, of, fabric);
+            self.end(&before, area, replicated, fabric);
         }
         let (who, id) = (ask.who, ask.id);
         self.serving = Some(Serving { who, id, saved: None, chunk: None, sum: 0, is_last: false, at: now });
@@ -214,11 +214,11 @@ impl Provider {
         &mut self,
         serving: &Serving,
         area: Area,
-        of: &mut Replicated<S>,
+        replicated: &mut Replicated<S>,
         fabric: &F,
     ) {
         self.done.insert(serving.who, serving.id);
-        of.state.service.end_save();
+        replicated.state.service.end_save();
         // Observers show how large the newest one was.
         let whole = serving.saved.as_ref().map_or(0, Saved::whole);
         let (who, id, chunk) = (Incarnation::NONE, 0, NO_CHUNK);
@@ -233,10 +233,10 @@ impl Serving {
         &mut self,
         chunk: u64,
         area: Area,
-        of: &mut Replicated<S>,
+        replicated: &mut Replicated<S>,
         fabric: &F,
     ) -> bool {
-        let mutant = of.state.mutant;
+        let mutant = replicated.state.mutant;
         let next = self.chunk.map_or(0, |chunk| chunk + 1);
         if chunk < next {
             return true;
@@ -245,9 +245,9 @@ impl Serving {
             // It continues another snapshot than this one.
             return false;
         }
-        let saved = self.saved.get_or_insert_with(|| Saved::begin(&mut of.state));
+        let saved = self.saved.get_or_insert_with(|| Saved::begin(&mut replicated.state));
         let from = chunk.saturating_mul(area.chunk_bytes() as u64);
-        let Some(part) = saved.part(from, area.chunk_bytes(), &mut of.state) else { return false };
+        let Some(part) = saved.part(from, area.chunk_bytes(), &mut replicated.state) else { return false };
         let (sum, is_last) = (sum_after(self.sum, part.bytes), part.is_last);
         let (who, id, whole, len) = (self.who, self.id, part.whole, part.bytes.len() as u64);
         publish(&Head { who, id, chunk, whole, sum, len, is_last }, part.bytes, area, fabric);
@@ -339,7 +339,7 @@ impl<S: Service> Loader<S> {
         least: Index,
         area: Area,
         (pause, patience): (Nanos, Nanos),
-        of: &mut Replicated<S>,
+        replicated: &mut Replicated<S>,
         fabric: &mut F,
     ) {
         let is_there = self.from.is_some_and(|from| replicas.contains(&from));
@@ -347,7 +347,7 @@ impl<S: Service> Loader<S> {
         let is_stalled = now >= self.progress_at + patience.saturating_mul(STALLED);
         let is_other = self.own != own.0;
         if is_other || !is_there || least > self.least || is_unheard || is_stalled {
-            self.begin(now, own.0, replicas, leader, of);
+            self.begin(now, own.0, replicas, leader, replicated);
             (self.own, self.least) = (own.0, least);
         }
         let Some((to, at)) = self.from.filter(|_| !self.outstanding && now >= self.again_at) else { return };
@@ -372,7 +372,7 @@ impl<S: Service> Loader<S> {
         own: Incarnation,
         replicas: &[(Incarnation, Address)],
         leader: Option<Incarnation>,
-        of: &mut Replicated<S>,
+        replicated: &mut Replicated<S>,
     ) {
         let others = replicas.iter().rev().copied().filter(|(who, _)| *who != own);
         let (mut all, last): (Vec<(Incarnation, Address)>, Vec<_>) =
@@ -382,23 +382,23 @@ impl<S: Service> Loader<S> {
         self.tries += 1;
         self.id += 1;
         (self.unheard, self.progress_at, self.again_at) = (Some(now), now, now);
-        if of.state.mutant.has(Mutant::SnapshotsMixed) && self.chunks > 0 {
+        if replicated.state.mutant.has(Mutant::SnapshotsMixed) && self.chunks > 0 {
             return;
         }
-        self.give_up(of);
+        self.give_up(replicated);
     }
 
     /// Drops what was loaded.
-    fn give_up(&mut self, of: &mut Replicated<S>) {
+    fn give_up(&mut self, replicated: &mut Replicated<S>) {
         (self.chunks, self.bytes, self.sum) = (0, 0, 0);
-        core::mem::replace(&mut self.loading, Loading::new()).discard(&mut of.state);
+        core::mem::replace(&mut self.loading, Loading::new()).discard(&mut replicated.state);
     }
 
     /// No snapshot is needed.
-    pub(crate) fn stop(&mut self, of: &mut Replicated<S>) {
+    pub(crate) fn stop(&mut self, replicated: &mut Replicated<S>) {
         if self.from.take().is_some() {
             self.tries = 0;
-            self.give_up(of);
+            self.give_up(replicated);
         }
     }
 
@@ -415,7 +415,7 @@ impl<S: Service> Loader<S> {
         own: Incarnation,
         id: u32,
         result: Result<&[u8], LinkError>,
-        of: &mut Replicated<S>,
+        replicated: &mut Replicated<S>,
         may_load: bool,
     ) -> Result<bool, NotLoaded> {
         self.outstanding = false;
@@ -426,7 +426,7 @@ impl<S: Service> Loader<S> {
             return Ok(false);
         };
         self.unheard = None;
-        let mutant = of.state.mutant;
+        let mutant = replicated.state.mutant;
         if !may_load || head.chunk != self.chunks && !is_mixed(mutant) {
             return Ok(false);
         }
@@ -437,13 +437,13 @@ impl<S: Service> Loader<S> {
         (self.progress_at, self.again_at) = (now, now);
         (self.chunks, self.bytes) = (self.chunks + 1, self.bytes + head.len);
         self.sum = sum.unwrap_or_default();
-        let is_loaded = self.loading.take(data, head.is_last, &mut of.state);
+        let is_loaded = self.loading.take(data, head.is_last, &mut replicated.state);
         if is_loaded != Ok(false) {
             (self.from, self.tries) = (None, 0);
-            self.give_up(of);
+            self.give_up(replicated);
         }
         if is_loaded == Ok(true) {
-            of.on_loaded();
+            replicated.on_loaded();
         }
         is_loaded
     }

@@ -5,9 +5,10 @@ use crate::area::{Area, PLACES};
 use crate::direct::{self, Pointers};
 use crate::entry::{ENTRY_BYTES_MAX, Entry, Expected};
 use crate::follow::{Activity, Head, Header};
-use crate::log::{Index, Offset, Point, Record, Term};
+use crate::log::Record;
 use crate::mutants::ActiveMutant;
-use crate::preset::Preset;
+use crate::position::{Index, Offset, Point, Term};
+use crate::presets::Preset;
 use crate::snapshot::Transfer;
 
 /// What a replica says of itself in the few bytes of [`Area::brief`].
@@ -67,8 +68,17 @@ impl Standing {
     /// From the bytes of [`Area::shared`] of a replica's region, copied in ascending order, so that
     /// the rings are not older than the header; `None` if there is no log, or the header was torn.
     pub fn of(area: &Area, memory: &[u8]) -> Option<Self> {
-        let Header { log, applied, gap, founds: _, sessions, activity: _, granted, failed: _, target: _ } =
-            Header::decode(memory)?;
+        let Header {
+            log,
+            applied,
+            gap,
+            may_bootstrap: _,
+            sessions,
+            activity: _,
+            granted,
+            failed: _,
+            target: _,
+        } = Header::decode(memory)?;
         let heads = (0..PLACES).filter_map(|place| {
             let head = Head::decode(memory.get(Area::head_in_heads(place)..)?)?;
             (head.log == log || log == 0).then_some((place, head))

@@ -1,11 +1,12 @@
 //! The replicated state: what the log up to an index yields, the same on every replica.
 
-use crate::PAYLOAD_BYTES_MAX;
 use crate::config::Config;
 use crate::entry::Kind;
 use crate::identity;
-use crate::log::{Index, Offset, Point, Record, Term};
+use crate::limits::PAYLOAD_BYTES_MAX;
+use crate::log::Record;
 use crate::mutants::{ActiveMutant, Mutant};
+use crate::position::{Index, Offset, Point, Term};
 use crate::sealed::word;
 use crate::service::{LoadError, Service};
 use crate::session::{Seen, Sessions};

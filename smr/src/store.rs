@@ -7,8 +7,8 @@
 //!
 //! Commands of Redis, several at once, have a format of their own (`keys.rs`).
 
-use crate::PAYLOAD_BYTES_MAX;
 use crate::keys::{self, Keys};
+use crate::limits::PAYLOAD_BYTES_MAX;
 use crate::service::{LoadError, Service};
 use strum::FromRepr;
 use thiserror::Error;

@@ -9,10 +9,12 @@
 use crate::area::{Area, HEADS_BYTES, PLACES};
 use crate::config::Config;
 use crate::entry::{Entry, Expected, Kind};
-use crate::follow::{HEAD_BYTES, Head, Header, Replicated};
-use crate::log::{Index, Offset, Point, Record, Term};
+use crate::follow::{HEAD_BYTES, Head, Header};
+use crate::log::Record;
 use crate::mutants::{ActiveMutant, Mutant};
+use crate::position::{Index, Offset, Point, Term};
 use crate::preset::Guard;
+use crate::replicated::Replicated;
 use crate::service::Service;
 use crate::tokens::{Part, token};
 use core::ops::Range;
@@ -69,11 +71,11 @@ pub(crate) struct Adopted {
 
 impl Adopted {
     /// What a leader has appended or adopted, whether or not it is committed; nobody else has anything.
-    pub(crate) fn of_leader<S: Service>(of: &Replicated<S>, config: Config, own: Address) -> Self {
-        let after = of.state.applied.index;
-        let records = of.log.after(after).cloned().collect();
-        let applied = of.state.applied;
-        let header = Some(Header { log: of.state.log, applied, ..Header::default() });
+    pub(crate) fn of_leader<S: Service>(replicated: &Replicated<S>, config: Config, own: Address) -> Self {
+        let after = replicated.state.applied.index;
+        let records = replicated.log.after(after).cloned().collect();
+        let applied = replicated.state.applied;
+        let header = Some(Header { log: replicated.state.log, applied, ..Header::default() });
         // What its ring has is of the log before, and is written over.
         let own = Memory { at: own, rings: Vec::new(), places: 0..0, heads: Vec::new(), header };
         Self { records, low: after, config, config_index: Index(0), memories: vec![own] }
@@ -258,17 +260,17 @@ impl Takeover {
         &mut self,
         now: Instant,
         area: Area,
-        of: &Replicated<S>,
+        replicated: &Replicated<S>,
         replicas: &[Address],
         guard: &G,
         fabric: &mut F,
     ) -> Progress {
         if core::mem::take(&mut self.is_news)
-            && let Some(progress) = self.compute(area, of, replicas)
+            && let Some(progress) = self.compute(area, replicated, replicas)
         {
             return progress;
         }
-        let is_early = of.state.mutant.has(Mutant::TakeoverBeforeActive);
+        let is_early = replicated.state.mutant.has(Mutant::TakeoverBeforeActive);
         for at in self.wanted.clone() {
             let is_begun = self.readings.iter().any(|one| one.at == at);
             if is_begun || is_early || guard.seized(at, fabric) {
@@ -282,15 +284,15 @@ impl Takeover {
     fn compute<S: Service>(
         &mut self,
         area: Area,
-        of: &Replicated<S>,
+        replicated: &Replicated<S>,
         replicas: &[Address],
     ) -> Option<Progress> {
-        let mutant = of.state.mutant;
+        let mutant = replicated.state.mutant;
         let memories: Vec<&Memory> = self.readings.iter().filter_map(|one| one.memory.as_ref()).collect();
-        let low = memories.iter().map(|memory| memory.low(of.state.log)).max().unwrap_or_default();
-        let (log, after, floor) = (of.state.log, of.state.applied, of.state.floor);
+        let low = memories.iter().map(|memory| memory.low(replicated.state.log)).max().unwrap_or_default();
+        let (log, after, floor) = (replicated.state.log, replicated.state.applied, replicated.state.floor);
         let records = adopt(area, From { log, after, floor, mutant }, &memories);
-        let (config, config_index) = config_of(records.iter(), &of.state.config);
+        let (config, config_index) = config_of(records.iter(), &replicated.state.config);
         let counts = |at: &Address| !mutant.has(Mutant::ViewsAsQuorum) || replicas.contains(at);
         let mut wanted: Vec<Address> =
             config.voters.iter().map(|voter| voter.address).filter(counts).collect();
@@ -299,11 +301,11 @@ impl Takeover {
         let needed = if mutant.has(Mutant::WaitsForAll) { wanted.len() } else { wanted.len() / 2 + 1 };
         let is_enough = read >= needed || self.alone || mutant.has(Mutant::NoDrain);
         if has(&self.own) && is_enough {
-            if of.state.applied.index < low && !self.alone {
+            if replicated.state.applied.index < low && !self.alone {
                 return Some(Progress::Behind(low));
             }
             // Alone, it goes on with the entries that its own memory has.
-            let low = low.min(of.state.applied.index);
+            let low = low.min(replicated.state.applied.index);
             let memories = self.readings.iter().filter_map(|one| one.memory.clone()).collect();
             let adopted = Adopted { records, low, config, config_index, memories };
             return Some(Progress::Done(Box::new(adopted)));
@@ -436,7 +438,7 @@ mod tests {
         let own = Address { region: 3, generation: 1, ..Address::default() };
         let mut state = State::new(KeyValue::default(), 0);
         (state.log, state.config) = (LOG, Config::first(3, own));
-        let of = Replicated { state, log: Log::default(), gap: false, lags: false };
+        let replicated = Replicated { state, log: Log::default(), gap: false, lags: false };
         let mut all = vec![0; HEADS_BYTES as usize];
         let mut bytes = Vec::new();
         Head { log: LOG, term: Term(2), low: Index(1), ..Head::default() }.encode(&mut bytes);
@@ -447,10 +449,12 @@ mod tests {
         let (wanted, alone, is_news) = (Vec::new(), false, true);
         let config = None;
         let mut takeover = Takeover { term: Term(3), own, readings, config, wanted, alone, is_news };
-        let progress = takeover.compute(area(), &of, &[own]);
+        let progress = takeover.compute(area(), &replicated, &[own]);
         assert_eq!(progress, Some(Progress::Behind(Index(1))), "others may have it");
         takeover.set_alone(true);
-        let Some(Progress::Done(adopted)) = takeover.compute(area(), &of, &[own]) else { panic!("it waits") };
+        let Some(Progress::Done(adopted)) = takeover.compute(area(), &replicated, &[own]) else {
+            panic!("it waits")
+        };
         assert_eq!((adopted.low, adopted.records), (Index(0), Vec::new()));
     }
 

@@ -4,7 +4,8 @@
 //! a takeover takes nothing from it.
 
 use crate::entry::Kind;
-use crate::log::{Index, Log, Record};
+use crate::log::{Log, Record};
+use crate::position::Index;
 use crate::service::Service;
 use obol_fabric::Instant;
 

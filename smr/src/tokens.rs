@@ -3,6 +3,9 @@
 use obol_fabric::{Completion, LinkError, Token};
 use strum::FromRepr;
 
+/// The wakeup datagram, distinct from all messages of the membership protocol.
+pub(crate) const WAKEUP: &[u8] = &[0xcc];
+
 /// What posted an operation; with an argument in the low half of the token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromRepr)]
 #[repr(u8)]

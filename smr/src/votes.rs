@@ -24,14 +24,14 @@
 mod model;
 
 use crate::area::Area;
-use crate::clients::WAKEUP;
 use crate::direct::Last;
 use crate::grants::change;
 use crate::lines::Lines;
-use crate::log::{Index, Term};
 use crate::mutants::{ActiveMutant, Mutant};
+use crate::position::{Index, Term};
 use crate::preset::{Election, Guard, Look, Reads, Turn};
 use crate::sealed::word;
+use crate::tokens::WAKEUP;
 use crate::tokens::{Part, token};
 use core::sync::atomic::Ordering;
 use obol_fabric::{Address, Fabric, Incarnation, Instant, LinkError, Nanos, Permission, Remote, Writers};

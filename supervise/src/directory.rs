@@ -16,7 +16,7 @@ use std::os::unix::process::parent_id;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// So often a directory may be removed by others while it is made, before that is an error.
+/// Retries when another process removes the directory while it is being created.
 const TRIES_MAX: u32 = 100;
 
 /// A file that can always be opened.

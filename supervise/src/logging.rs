@@ -2,7 +2,7 @@
 //! that it inherits says.
 
 use obol_fabric::Name;
-use obol_logs::{Format, Settings, Whose};
+use obol_logs::{Format, LogOwner, Settings};
 use obol_node::Site;
 use obol_term::output;
 use std::fmt::Display;
@@ -26,8 +26,8 @@ pub fn environment(settings: &Settings) -> [(&'static str, String); 3] {
 /// Starts the log of this process, as `process` of the cluster. `agent` is the one in whose region
 /// it has its seat. A process works without a log.
 pub fn start(settings: &Settings, root: &Path, site: &Site, process: Name, agent: Option<Name>) {
-    let whose = Whose { root: root.to_owned(), cluster: site.cluster.clone(), process, agent };
-    if let Err(error) = obol_logs::start(settings, whose) {
+    let owner = LogOwner { root: root.to_owned(), cluster: site.cluster.clone(), process, agent };
+    if let Err(error) = obol_logs::start(settings, owner) {
         // Whether anybody reads this does not matter to the process.
         let _ = output::remark(format_args!("obol: {process} writes no log: {error}"));
     }

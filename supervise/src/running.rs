@@ -7,6 +7,7 @@
 //! handler has a part in it, and nothing else lies in the file system.
 
 use obol_fabric::Name;
+use obol_fabric::host::this_program;
 use obol_fabric::host::{Cluster, HostError};
 use obol_node::Site;
 use obol_observe::{Health, Observer};
@@ -67,7 +68,7 @@ impl Reaper {
     /// the cluster's directory, and a folder of files beside it, however this process ends. Called
     /// before the cluster is made.
     pub fn of_own_cluster(root: &Path, cluster: Name, folder: Option<&Path>) -> Result<Self, Failure> {
-        let mut command = this_program()?;
+        let mut command = this_program::command().map_err(Failure::failed)?;
         command.arg("cleanup");
         command.args(folder.map(|folder| [OsStr::new("--folder"), folder.as_os_str()]).into_iter().flatten());
         Self::start(&mut command, root, cluster, &[])
@@ -120,10 +121,6 @@ impl Drop for Reaper {
     }
 }
 
-fn this_program() -> Result<Command, Failure> {
-    std::env::current_exe().map(Command::new).map_err(Failure::failed)
-}
-
 /// Removes what is left of a cluster, and reports it if that fails.
 fn remove(root: &Path, cluster: Name) {
     match Cluster::remove(root, cluster) {
@@ -172,7 +169,7 @@ pub fn stop_with_sender(stop: Arc<AtomicBool>) -> Result<(), Failure> {
 
 /// A command that runs a program which dies with this thread, pinned to a core if one is given.
 pub fn dies_with_parent(program: &str, core: Option<u32>) -> io::Result<Command> {
-    let mut command = Command::new(std::env::current_exe()?);
+    let mut command = this_program::command()?;
     command.args(["exec-with-parent", "--parent", &std::process::id().to_string()]);
     if let Some(core) = core {
         command.args(["--core", &core.to_string()]);
@@ -194,7 +191,7 @@ impl Running {
             Name::new(&format!("{}-{}", shape.name, std::process::id())).map_err(Failure::failed)?;
         let mut profile = shape.profile.to_toml().into_bytes();
         profile.push(END_OF_PROFILE);
-        let mut command = this_program()?;
+        let mut command = this_program::command().map_err(Failure::failed)?;
         command
             .args(["up", "--headless", "--temporary"])
             .args(["--apps", &shape.apps.to_string(), "--caches", &shape.caches.to_string()])

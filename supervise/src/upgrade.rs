@@ -73,7 +73,7 @@ pub struct Step {
     /// The version that it is of before.
     pub from: String,
     #[serde(skip)]
-    before: Life,
+    before: DaemonId,
     /// Whether it leads.
     pub leads: bool,
     /// From the restart until it was back and the cluster healthy.
@@ -82,7 +82,7 @@ pub struct Step {
 
 /// Distinguishes a daemon from its successor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Life {
+enum DaemonId {
     /// That of a member.
     Member(Incarnation),
     /// That of a gateway, which is none.
@@ -158,7 +158,7 @@ impl Step {
         let name = process.name;
         let (kind, unit) = unit(process)?;
         let leads = kind == Daemon::Coordinator && leader == Some(name);
-        let (from, before) = (process.version.to_string(), Life::Member(process.incarnation));
+        let (from, before) = (process.version.to_string(), DaemonId::Member(process.incarnation));
         Some(Self { name, kind, unit, from, before, leads, took_s: None })
     }
 
@@ -177,7 +177,8 @@ fn plan(snapshot: &Snapshot, gateway: Option<RunningGateway>, all: bool) -> Vec<
     if let Some(RunningGateway { name, process, version }) =
         gateway.filter(|found| all || found.version != own)
     {
-        let (unit, from, before) = ("obol-gateway".to_owned(), version.to_string(), Life::Gateway(process));
+        let (unit, from, before) =
+            ("obol-gateway".to_owned(), version.to_string(), DaemonId::Gateway(process));
         steps.push(Step { name, kind: Daemon::Gateway, unit, from, before, leads: false, took_s: None });
     }
     steps.sort_by_key(Step::order);
@@ -203,8 +204,8 @@ fn stopped(snapshot: &Snapshot, own_host: u8) -> Vec<String> {
 /// gateway.
 fn is_back(step: &Step, gateway: Option<RunningGateway>, snapshot: &Snapshot) -> bool {
     let before = match step.before {
-        Life::Member(before) => before,
-        Life::Gateway(before) => {
+        DaemonId::Member(before) => before,
+        DaemonId::Gateway(before) => {
             return gateway.is_some_and(|now| now.version == Version::own() && now.process != before);
         }
     };

@@ -45,9 +45,9 @@ fn nodes(text: &str) -> Result<u16, String> {
 }
 
 /// The console reads its past, or draws for the first time, within this time.
-const PATIENCE: Duration = Duration::from_secs(120);
+const DRAW_TIMEOUT: Duration = Duration::from_secs(120);
 /// A key without effect for this long is broken.
-const KEY_PATIENCE: Duration = Duration::from_secs(5);
+const KEY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between a change of what the console does and the next measurement.
 const SETTLE: Duration = Duration::from_secs(2);
 /// What a step writes is written whole within this time.
@@ -116,8 +116,8 @@ fn watch(pty: &Pty, time: Duration) -> (f64, f64) {
 fn measure(root: &Path, bounds: &Bounds, options: &BenchConsole) -> Result<Vec<Figure>, Failure> {
     let cluster = Synthetic::start(root, bounds.nodes)?;
     let words = format!("--root {} --cluster {} prefilled-console", cluster.root.display(), cluster.cluster);
-    let mut pty = Pty::start(&words, PATIENCE)?;
-    pty.until("LIVE", true, PATIENCE)?;
+    let mut pty = Pty::start(&words, DRAW_TIMEOUT)?;
+    pty.until("LIVE", true, DRAW_TIMEOUT)?;
     let time = Duration::from_secs(u64::from(options.seconds));
     let (live, written) = watch(&pty, time);
     let resident = resident(pty.pid) as f64 / 1024.0;
@@ -126,12 +126,12 @@ fn measure(root: &Path, bounds: &Bounds, options: &BenchConsole) -> Result<Vec<F
         // At any moment between two samples.
         std::thread::sleep(Duration::from_millis(u64::from(20 + n * 37 % 250)));
         pty.press("?")?;
-        slowest = slowest.max(pty.until(HELP, true, KEY_PATIENCE)?);
+        slowest = slowest.max(pty.until(HELP, true, KEY_TIMEOUT)?);
         pty.press("\r")?;
-        pty.until(HELP, false, KEY_PATIENCE)?;
+        pty.until(HELP, false, KEY_TIMEOUT)?;
     }
     pty.press(" ")?;
-    pty.until("FROZEN", true, KEY_PATIENCE)?;
+    pty.until("FROZEN", true, KEY_TIMEOUT)?;
     let (frozen, still) = watch(&pty, time);
     let mut step = Duration::ZERO;
     for (key, times) in STEPS {
@@ -139,7 +139,7 @@ fn measure(root: &Path, bounds: &Bounds, options: &BenchConsole) -> Result<Vec<F
             // A frozen screen is only written to for a key.
             let written = pty.bytes();
             pty.press(key)?;
-            step = step.max(pty.beyond(written, KEY_PATIENCE)?);
+            step = step.max(pty.beyond(written, KEY_TIMEOUT)?);
             std::thread::sleep(STEP_SETTLE);
         }
     }

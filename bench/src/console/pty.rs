@@ -1,5 +1,6 @@
 //! A terminal of 200x50 with a program in it, and what the program has put on its screen.
 
+use obol_fabric::host::this_program;
 use obol_supervise::running::dies_with_parent;
 use obol_term::output::Failure;
 use parking_lot::{Condvar, Mutex};
@@ -49,7 +50,7 @@ impl Pty {
         let noted = folder.join("pid");
         // What an earlier one has noted.
         let _ = std::fs::remove_file(&noted);
-        let program = std::env::current_exe().map_err(Failure::failed)?;
+        let program = this_program::file().map_err(Failure::failed)?;
         let command = format!(
             "stty cols {COLUMNS} rows {ROWS}; echo $$ > {}; exec {} {words}",
             noted.display(),

@@ -4,7 +4,7 @@
 use super::super::Figure;
 use super::super::hogs::Hogs;
 use super::{BenchPulse, HOSTS, Hosts};
-use obol_chaos::drills::tune_network::NetworkTuned;
+use obol_chaos::drills::studies::tune_network::NetworkTuned;
 use obol_fabric::Nanos;
 use obol_fabric::ip::GatewayCounter;
 use obol_observe::pulse::samples;

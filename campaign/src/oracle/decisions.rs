@@ -2,8 +2,8 @@
 //! acceptors has accepted it under one number.
 
 use super::leases::Leases;
-use super::seats::Seats;
-use super::{Cue, Verdict, broken};
+use super::seats::{Seats, majority};
+use super::violation::{Cue, Verdict, broken};
 use crate::marks::{Mark, Marks};
 use crate::role::World;
 use crate::scenario::Scenario;
@@ -406,11 +406,6 @@ impl Decisions {
 fn protected(view: &View) -> BTreeSet<Incarnation> {
     let acts = |kind: Kind| matches!(kind, Kind::Agent | Kind::App);
     view.members.iter().filter(|m| acts(m.kind)).map(|m| m.incarnation).collect()
-}
-
-/// More than half of a view's acceptors.
-pub(super) const fn majority(view: &View) -> usize {
-    view.acceptors.len() / 2 + 1
 }
 
 /// An acceptor that has missed this many views accepts again.

@@ -1,7 +1,7 @@
 //! Row 7, the part about decided leases: each is as an operator requested, or follows from reports of
 //! late renewals that a coordinator has received. An operator's lease is not shortened automatically.
 
-use super::{Verdict, broken};
+use super::violation::{Verdict, broken};
 use crate::scenario::Scenario;
 use obol_fabric::Nanos;
 use obol_membership::View;

@@ -11,8 +11,11 @@ mod processes;
 mod pulses;
 mod seats;
 mod stamps;
+mod violation;
 
 pub(crate) use decisions::Decisions;
+pub use violation::Violation;
+pub(crate) use violation::{Cue, Verdict, broken};
 
 use super::marks::{Mark, Marks};
 use super::role::World;
@@ -24,55 +27,7 @@ use pages::Pages;
 use processes::Processes;
 use pulses::Pulsed;
 use stamps::Stamps;
-use std::fmt;
 use std::sync::Arc;
-
-/// A violated invariant.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Violation {
-    /// The row of the table of invariants.
-    pub row: u8,
-    /// True time in nanoseconds.
-    pub time: u64,
-    /// What happened.
-    pub what: String,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "row {} at {} ns: {}", self.row, self.time, self.what)
-    }
-}
-
-/// The result of a check.
-pub(crate) type Verdict = Result<(), Violation>;
-
-/// A violation: row, time, and description, as for [`format!`].
-macro_rules! broken {
-    ($row:expr, $time:expr, $($what:tt)+) => {
-        Err($crate::oracle::Violation { row: $row, time: $time, what: format!($($what)+) })
-    };
-}
-pub(crate) use broken;
-
-/// An observation that can trigger a fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cue {
-    /// A holder renewed its lease or took one.
-    Renewed(u32),
-    /// This coordinator is about to propose a value in a slot.
-    Proposed(u32),
-    /// An acceptor that has accepted a value promised this coordinator a higher number.
-    Outbid(u32),
-    /// An acceptor was the first to accept a value in a slot.
-    Accepted,
-    /// A view was decided.
-    Chosen,
-    /// A CLEAR was sent.
-    ClearSent,
-    /// A coordinator began to lead.
-    Takeover,
-}
 
 /// The state of the oracle in a run.
 #[derive(Debug)]

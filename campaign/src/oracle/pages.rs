@@ -5,7 +5,8 @@
 //! base that had an active page or a CLEAR. From then on, no page that a process can read may be
 //! active below it, as `docs/design/leases.md` claims.
 
-use super::{Decisions, Verdict, Violation, broken};
+use super::decisions::Decisions;
+use super::violation::{Verdict, Violation, broken};
 use crate::marks::{Mark, Marks};
 use crate::role::World;
 use crate::scenario::Scenario;

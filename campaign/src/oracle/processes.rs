@@ -1,14 +1,15 @@
 //! Rows 1, 3 and 4 for each process: it installs decided views in order, without silent gaps. The
 //! counters of its region give most marks.
 
-use super::{Decisions, Violation, broken};
+use super::decisions::Decisions;
+use super::violation::{Violation, broken};
 use crate::marks::{Mark, Marks};
 use crate::role::World;
 use crate::scenario::Scenario;
 use obol_fabric::{ViewId, recorder};
 use obol_membership::View;
 use obol_membership::metrics::Counter;
-use obol_membership::recorder::Kind;
+use obol_membership::recorder::EventKind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -193,9 +194,9 @@ impl Processes {
     fn aborted(&self, world: &World, node: u32, count: u64, marks: &mut Marks) {
         let words = world.recorder(node);
         let written = words[0].load(Ordering::Relaxed);
-        let recent = recorder::read::<Kind>(words, written.saturating_sub(count + 8));
+        let recent = recorder::read::<EventKind>(words, written.saturating_sub(count + 8));
         let acceptors = world.machine(node).view().acceptors.len() as u64;
-        for event in recent.iter().filter(|e| e.record.kind == Kind::Abort) {
+        for event in recent.iter().filter(|e| e.record.kind == EventKind::Abort) {
             if event.record.b >= 2 * acceptors && matches!(event.record.reason, 0 | 1) {
                 marks.hit(Mark::PausesGrew);
             }

@@ -2,7 +2,7 @@
 //! delivered. A pulse counts if it was sent later, in true time, than all that have arrived before:
 //! neither numbers nor lives of senders are looked at.
 
-use super::{Verdict, broken};
+use super::violation::{Verdict, broken};
 use crate::pulses::PulsePlan;
 use obol_fabric::pulse::{Finding, PATH_BEHIND};
 use obol_fabric::{Instant, Nanos};

@@ -2,8 +2,7 @@
 //! missing for long enough, one at a time, with a pause in between, and only while a majority of
 //! the acceptors is present.
 
-use super::decisions::majority;
-use super::{Verdict, broken};
+use super::violation::{Verdict, broken};
 use crate::marks::{Mark, Marks};
 use crate::scenario::Scenario;
 use obol_fabric::Nanos;
@@ -135,4 +134,9 @@ impl Seats {
         }
         Ok(())
     }
+}
+
+/// More than half of a view's acceptors.
+pub(super) const fn majority(view: &View) -> usize {
+    view.acceptors.len() / 2 + 1
 }

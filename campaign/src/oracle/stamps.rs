@@ -1,12 +1,13 @@
 //! Row 20: the flight recorders, merged as in console and drills, are in the order of cause and
 //! effect, and the phases of a failover add up to its duration.
 
-use super::{Decisions, Verdict, broken};
+use super::decisions::Decisions;
+use super::violation::{Verdict, broken};
 use crate::marks::{Mark, Marks};
 use crate::role::World;
 use crate::scenario::Scenario;
 use obol_fabric::{Address, Instant, Name, Nanos, ViewId, recorder};
-use obol_membership::recorder::{Kind as What, Stamped};
+use obol_membership::recorder::{EventKind, Stamped};
 use obol_membership::{ActiveMutant, Change, Kind};
 use obol_observe::ObservedEvent;
 use obol_observe::timeline::{History, Phases, merge};
@@ -96,7 +97,7 @@ impl Stamps {
             self.judge(decisions, node, &event, at, world.now())?;
             self.cursors[node as usize].last = at;
             event.at = Instant(at);
-            if event.record.kind == What::Active {
+            if event.record.kind == EventKind::Active {
                 let views = self.active.entry(ViewId(event.record.a)).or_default();
                 views.entry(process).or_insert(at);
             }
@@ -113,7 +114,9 @@ impl Stamps {
             return broken!(20, now, "{what}");
         }
         let view = match what {
-            What::Decide | What::ViewReceived | What::Fenced | What::Active => ViewId(event.record.a),
+            EventKind::Decide | EventKind::ViewReceived | EventKind::Fenced | EventKind::Active => {
+                ViewId(event.record.a)
+            }
             _ => return Ok(()),
         };
         match decisions.get(view) {
@@ -144,8 +147,10 @@ impl Stamps {
             }
             before = at.0;
             match what {
-                What::Propose => _ = self.proposed.insert(view),
-                What::ViewReceived | What::Active | What::Decide if !self.proposed.contains(&view) => {
+                EventKind::Propose => _ = self.proposed.insert(view),
+                EventKind::ViewReceived | EventKind::Active | EventKind::Decide
+                    if !self.proposed.contains(&view) =>
+                {
                     let what = what.name();
                     return broken!(20, now, "{what} of view {view} comes before any proposal");
                 }

@@ -2,8 +2,8 @@
 //! HTTP request, a command. Each kind is a row of [`KINDS`], from which the parser and the JSON
 //! Schema are made.
 
-use super::Probe;
-use super::read::COUNT_MAX;
+use super::limits::COUNT_MAX;
+use super::probe::Probe;
 use super::section::{At, Section, span_schema};
 use crate::faults::Key;
 use obol_fabric::Nanos;

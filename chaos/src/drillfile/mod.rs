@@ -6,7 +6,9 @@
 
 mod external;
 pub(crate) mod guards;
+mod limits;
 mod places;
+mod probe;
 mod read;
 mod schema;
 pub(crate) mod section;
@@ -14,14 +16,16 @@ mod shipped;
 mod store;
 pub(crate) mod target;
 
+pub use crate::faults::order::TargetKind;
 pub use external::{Comparison, External, Operator, Watch};
 pub use guards::{Abort, AbortMetric, Guards, Keep};
 pub use places::Places;
+pub use probe::Probe;
 pub use read::parse;
 pub use schema::schema;
 pub use shipped::{Shipped, load, shipped};
 pub use store::{Change, StoreDrill, StoreStep};
-pub use target::{Select, Target, TargetKind};
+pub use target::{Select, Target};
 
 use crate::faults::{Fault, Scope};
 use obol_fabric::{Name, Nanos};
@@ -97,28 +101,6 @@ pub struct Steady {
     pub before: bool,
     /// After the last repetition.
     pub after: bool,
-}
-
-named_enum! {
-    /// A probe of a steady state.
-    Probe {
-        /// Every live member knows the newest view.
-        ViewConverged = "view.converged",
-        /// A coordinator leads.
-        LeaderPresent = "leader.present",
-        /// A majority of the coordinators runs.
-        Majority = "coordinators.majority",
-        /// Every live member with a lease may act now.
-        LeasesActive = "lease.active",
-        /// All processes that belong to the cluster run.
-        ProcessesUp = "processes.up",
-        /// A query to a Prometheus server has the required result.
-        PromQl = "promql",
-        /// An HTTP request is answered with the required status.
-        Http = "http",
-        /// A command ends with exit code 0.
-        Command = "command",
-    }
 }
 
 /// One step of a repetition.

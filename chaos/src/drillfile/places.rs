@@ -6,7 +6,7 @@ use toml::de::{DeTable, DeValue};
 /// Lines, from 1, of the tables of a valid drill file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Places {
-    /// Of `[drill]`.
+    /// The line of `[drill]`.
     pub drill: usize,
     expect: Vec<usize>,
     steady: Vec<usize>,
@@ -33,17 +33,17 @@ impl Places {
         }
     }
 
-    /// Of the bound with this index.
+    /// The line of the bound with this index.
     pub fn expect(&self, at: usize) -> usize {
         self.expect.get(at).copied().unwrap_or(self.drill)
     }
 
-    /// Of the steady state with this index.
+    /// The line of the steady state with this index.
     pub fn steady(&self, at: usize) -> usize {
         self.steady.get(at).copied().unwrap_or(self.drill)
     }
 
-    /// Of the step with this index.
+    /// The line of the step with this index.
     pub fn step(&self, at: usize) -> usize {
         self.step.get(at).copied().unwrap_or(self.drill)
     }

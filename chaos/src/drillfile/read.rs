@@ -1,12 +1,13 @@
 //! Parses a text into a drill, or into a list of all problems.
 
 use super::external;
+use super::limits::COUNT_MAX;
 use super::section::{At, SPAN_MIN, Section, chosen};
 use super::{
     Abort, AbortMetric, Drill, Expect, Guards, Keep, Metric, On, Probe, Repeat, ReportFiles, Rollback,
     SCHEMA, Select, Steady, Step, StepFault, Strategy, Target, TargetKind,
 };
-use crate::drills::channel::INJECTIONS_MAX;
+use crate::faults::order::INJECTIONS_MAX;
 use crate::faults::{COMMON_KEYS, Effect, KINDS, Scope};
 use obol_fabric::layout::PROPOSERS_MAX;
 use obol_fabric::{Name, Nanos};
@@ -21,7 +22,6 @@ const TIMEOUT_MAX: Nanos = Nanos::from_secs(24 * 3600);
 /// A shorter dead man's switch would undo a drill whenever the runner is not scheduled for a
 /// moment.
 const DEAD_MAN: (Nanos, Nanos) = (Nanos::from_millis(200), Nanos::from_secs(60));
-pub(super) const COUNT_MAX: u32 = 100_000;
 pub(super) const TARGETS_MAX: u32 = 64;
 pub(super) const KEEP_ACCEPTORS_MAX: u32 = PROPOSERS_MAX as u32;
 pub(super) const KEEP_CACHES_MAX: u32 = 64;

@@ -1,9 +1,9 @@
 //! The JSON Schema of drill files, generated from the parser's tables.
 
 use super::external;
+use super::limits::COUNT_MAX;
 use super::read::{
-    COUNT_MAX, CUES, EXPECTATIONS, KEEP_ACCEPTORS_MAX, KEEP_CACHES_MAX, PHASES, SELECTS, STRATEGIES,
-    TARGETS_MAX,
+    CUES, EXPECTATIONS, KEEP_ACCEPTORS_MAX, KEEP_CACHES_MAX, PHASES, SELECTS, STRATEGIES, TARGETS_MAX,
 };
 use super::section::{ID_CHARS_MAX, LINE_CHARS_MAX, span_schema};
 use super::{AbortMetric, Metric, Probe, ReportFiles, SCHEMA, TargetKind};

@@ -1,7 +1,7 @@
 //! The possible victims of a drill.
 
+use crate::faults::order::TargetKind;
 use obol_fabric::Name;
-use obol_observe::named_enum;
 
 /// Possible victims.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,22 +14,6 @@ pub struct Target {
     pub select: Select,
     /// For a lease cache: select the one that renews this target's leases.
     pub serving: Option<String>,
-}
-
-named_enum! {
-    /// The kind of process.
-    TargetKind {
-        /// An application.
-        App = "app",
-        /// A node's agent, without its apps.
-        Agent = "agent",
-        /// An agent together with the apps in its seats.
-        Node = "node",
-        /// A coordinator.
-        Coordinator = "coordinator",
-        /// A lease cache.
-        LeaseCache = "lease-cache",
-    }
 }
 
 /// The selection among the processes of a kind, made for each repetition from the drill's seed.

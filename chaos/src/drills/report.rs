@@ -11,7 +11,7 @@ mod trace;
 pub use annotations::{annotated_faults, annotated_refusal, annotations};
 pub use junit::{junit, junit_refused};
 
-use super::journal::Journal;
+use super::engine::journal::Journal;
 use crate::drillfile::{Drill, ReportFiles};
 use obol_observe::plot::{all_written, write_file};
 use std::io;

@@ -1,10 +1,10 @@
 //! `CLOCK_REALTIME` jumps, for all programs of the host; it must have no effect on the cluster.
 
-use super::{Armed, Arming, Effect, Fault, Key, Planning, Scope};
+use super::fault::{Armed, Arming, Effect, Fault, Key, Planning, Scope};
+use super::order::Injection;
+use super::realtime::{ClockStep as Step, may_step};
+use super::record::{Record, Undone};
 use crate::drillfile::section::{SPAN_MIN, Section, span_schema};
-use crate::drills::channel::Injection;
-use crate::drills::clockstep::{ClockStep as Step, may_step};
-use crate::drills::undo_record::{Record, Undone};
 use obol_fabric::Nanos;
 use obol_fabric::host::Cluster;
 use obol_profiles::document::Faults;
@@ -49,7 +49,7 @@ impl Fault for ClockStep {
     }
 
     fn refusal(&self, planning: Planning<'_>) -> Option<&'static str> {
-        if !planning.guards.allow_clock_step {
+        if !planning.allow_clock_step {
             return Some(
                 "CLOCK_REALTIME is shared by all programs of the host; on a host reserved for tests, set allow_clock_step = \
                  true in [guards]",

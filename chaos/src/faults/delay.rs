@@ -1,10 +1,10 @@
 //! All operations and datagrams are delayed, or all packets between hosts.
 
+use super::fault::{Effect, Key};
 use super::host_network::Impact;
 use super::links::LinkFault;
-use super::{Effect, Key};
+use super::order::Links;
 use crate::drillfile::section::{SPAN_MIN, Section, span_schema};
-use crate::drills::channel::Links;
 use obol_fabric::Nanos;
 use obol_profiles::document::Faults;
 

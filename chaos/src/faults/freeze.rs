@@ -1,9 +1,9 @@
 //! SIGSTOP, then SIGCONT: simulates a failed kernel.
 
-use super::{Armed, Arming, Effect, Fault, Scope, Simulated};
+use super::fault::{Armed, Arming, Effect, Fault, Scope, Simulated};
+use super::order::Injection;
+use super::record::{Record, Undone};
 use crate::drillfile::section::Section;
-use crate::drills::channel::Injection;
-use crate::drills::undo_record::{Record, Undone};
 use obol_fabric::host::{Cluster, Held, Process};
 use obol_profiles::document::Faults;
 use std::io;

@@ -2,7 +2,7 @@
 //! filters redirect the packets to a device of the kind `ifb` with the queueing discipline netem,
 //! from which they continue where they were.
 
-use super::host_network::shown;
+use super::iproute2::shown;
 use obol_fabric::Nanos;
 
 /// The most packets that wait in the device at a time. Netem's own limit, 1000, would lose some.

@@ -3,17 +3,17 @@
 //! iproute2. Only the connections and pulses of gateways are affected, on all paths, so an operator's
 //! ssh is not.
 
-use super::Armed;
+use super::fault::Armed;
 use super::host_delay::{self, Device};
-use crate::drills::channel::Injection;
-use crate::drills::undo::{Record, Undone};
+use super::iproute2::shown;
+use super::order::Injection;
+use super::record::{Filters, Record, Undone};
 use obol_fabric::Nanos;
 use obol_node::{Deployment, Network};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 
 /// The names of the orders: to lose packets, and to delay them.
 pub(super) const LOSE: &str = "filter";
@@ -112,21 +112,6 @@ impl Direction {
             Self::Ingress => "ingress",
         }
     }
-}
-
-/// Filters of a fault at one interface.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Filters {
-    /// The interface.
-    interface: String,
-    /// Their preference, which nothing else has.
-    preference: u32,
-    /// Whether the interface had no filters before, so that the hook for them goes as well.
-    hooked: bool,
-    /// The device that they redirect packets to, if these are to be late.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    device: Option<String>,
 }
 
 /// An instruction of the classic packet filter. Jumps go to labels.
@@ -238,20 +223,6 @@ fn program(direction: Direction, Sides { own, peers }: &Sides, port: u16, impact
     format!("{},{}", lines.len(), lines.join(","))
 }
 
-fn run(program: &str, arguments: &str) -> Result<Output, String> {
-    let ran = Command::new(program).args(arguments.split(' ')).stdin(Stdio::null()).output();
-    ran.map_err(|error| format!("{program} (package iproute2) cannot be run: {error}"))
-}
-
-/// What a command prints.
-pub(super) fn shown(program: &str, arguments: &str) -> Result<String, String> {
-    let ran = run(program, arguments)?;
-    if ran.status.success() {
-        return Ok(String::from_utf8_lossy(&ran.stdout).into_owned());
-    }
-    Err(format!("`{program} {arguments}` failed: {}", String::from_utf8_lossy(&ran.stderr).trim()))
-}
-
 /// The interface by which a host reaches a peer.
 fn interface(own: IpAddr, peer: IpAddr) -> Result<String, String> {
     let route = shown("ip", &format!("route get {peer} from {own}"))?;
@@ -260,11 +231,6 @@ fn interface(own: IpAddr, peer: IpAddr) -> Result<String, String> {
 }
 
 impl Filters {
-    /// Where they are.
-    pub(crate) fn interface(&self) -> &str {
-        &self.interface
-    }
-
     fn show(&self, direction: Direction) -> String {
         let (interface, direction) = (&self.interface, direction.name());
         format!("filter show dev {interface} {direction} pref {}", self.preference)

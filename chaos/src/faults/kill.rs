@@ -1,8 +1,8 @@
 //! The process ends: SIGKILL, or SIGTERM for a graceful leave.
 
-use super::{Armed, Arming, Effect, Fault, Key, Scope, Simulated};
+use super::fault::{Armed, Arming, Effect, Fault, Key, Scope, Simulated};
+use super::order::Injection;
 use crate::drillfile::section::Section;
-use crate::drills::channel::Injection;
 use obol_fabric::host::Held;
 use obol_profiles::document::Faults;
 use serde_json::json;

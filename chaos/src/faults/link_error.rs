@@ -1,8 +1,8 @@
 //! One-sided operations fail.
 
-use super::Effect;
+use super::fault::Effect;
 use super::links::LinkFault;
-use crate::drills::channel::Links;
+use super::order::Links;
 
 /// The fault.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,12 +1,11 @@
 //! Common part of the network faults. A drill file names the layer: `fabric` impairs the links of a
 //! region over shared memory, `host` the network between the hosts of a cluster over IP.
 
+use super::fault::{Armed, Arming, Effect, Fault, Key, Planning, Scope, Simulated};
 use super::host_network::{self, Impact};
-use super::{Armed, Arming, Effect, Fault, Key, Planning, Scope, Simulated, process};
+use super::order::{Injection, Links, TargetKind};
+use super::record::{Record, Undone};
 use crate::drillfile::section::Section;
-use crate::drillfile::target::TargetKind;
-use crate::drills::channel::{Injection, Links};
-use crate::drills::undo_record::{Record, Undone};
 use obol_fabric::Nanos;
 use obol_fabric::host::{Cluster, Impairment};
 use obol_profiles::document::Faults;
@@ -164,7 +163,7 @@ impl<T: LinkFault> Fault for Network<T> {
         if arming.deployment.network.is_some() || links.loss_percent > 100 {
             return Err(format!("the links of {} cannot be impaired like this", whom.name));
         }
-        let process = process(order);
+        let process = order.process();
         let owner = arming.snapshot.processes.iter().find(|p| Some(p.process) == process && p.seat == 0);
         let info = owner.and_then(|p| arming.cluster.region_info(p.region));
         let info = info.filter(|info| Some(info.process) == process);

@@ -1,9 +1,9 @@
 //! Common part of the faults that put a load on the host: a separate program, which ends by itself
 //! and with the fault agent.
 
-use super::{Armed, Arming, Effect, Fault, Key, Scope};
+use super::fault::{Armed, Arming, Effect, Fault, Key, Scope};
+use super::order::Injection;
 use crate::drillfile::section::Section;
-use crate::drills::channel::Injection;
 use obol_fabric::host::sched;
 use obol_profiles::document::Faults;
 use serde_json::json;

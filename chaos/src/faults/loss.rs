@@ -1,10 +1,10 @@
 //! A share of the datagrams is lost.
 
+use super::fault::{Effect, Key};
 use super::host_network::{self, Impact};
 use super::links::LinkFault;
-use super::{Effect, Key};
+use super::order::Links;
 use crate::drillfile::section::Section;
-use crate::drills::channel::Links;
 use obol_profiles::document::Faults;
 use serde_json::json;
 

@@ -2,14 +2,17 @@
 //! and the equivalent in a simulated cluster.
 //!
 //! A new fault is a file with an implementation of [`Fault`], its `mod` line and its line in
-//! [`KINDS`]. Common parts are in `links`, `host_network`, `host_delay` and `load`.
+//! [`KINDS`]. The trait is in `fault`, orders in `order`, and what is undone in `record`. Common
+//! parts are in `links`, `host_network`, `host_delay`, `iproute2`, `load` and `realtime`.
 
 mod clock_step;
 mod cpu_hog;
 mod delay;
+mod fault;
 mod freeze;
 mod host_delay;
 pub mod host_network;
+mod iproute2;
 mod kill;
 mod link_error;
 mod links;
@@ -17,25 +20,18 @@ mod load;
 mod loss;
 mod memory_pressure;
 mod multicast_loss;
+pub mod order;
 mod partition;
+mod realtime;
+mod record;
 
+pub use fault::{Armed, Arming, COMMON_KEYS, Effect, Fault, Key, Planning, Scope, Simulated};
 pub use kill::Kill;
+pub use realtime::ClockStep;
+pub use record::{Filters, Record, Undone};
 
 use links::Network;
-
-use crate::drillfile::guards::Guards;
-use crate::drillfile::section::Section;
-use crate::drillfile::target::TargetKind;
-use crate::drills::channel::Injection;
-use crate::drills::undo_record::{Record, Undone};
-use obol_fabric::host::{Cluster, Held, Process};
-use obol_node::Deployment;
-use obol_observe::Snapshot;
-use obol_profiles::document::Faults;
-use serde_json::Value;
-use std::path::Path;
-use std::sync::Arc;
-use std::{fmt, io};
+use obol_fabric::host::Cluster;
 
 /// Every kind of fault, without its parameters.
 pub static KINDS: &[&dyn Fault] = &[
@@ -50,181 +46,6 @@ pub static KINDS: &[&dyn Fault] = &[
     &Network::of(link_error::LinkError),
     &clock_step::ClockStep::NONE,
 ];
-
-/// The keys that a drill file has for every fault.
-pub const COMMON_KEYS: [&str; 3] = ["target", "for", "expect"];
-
-/// What a fault is injected into.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
-    /// Each process that a target stands for.
-    Process,
-    /// The links of each of them that has links of its own.
-    Links,
-    /// The host.
-    Host,
-    /// The network of the hosts of all targets, with all their processes.
-    Network,
-}
-
-/// What happens to a target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// It ends without notice. Only a restart undoes that.
-    Ends,
-    /// It leaves, and ends. Only a restart undoes that.
-    Leaves,
-    /// It stops for a while.
-    Stops,
-    /// It runs, but peers cannot reach its memory for a while.
-    Unreachable,
-    /// It runs and can be reached.
-    Degraded,
-}
-
-impl Effect {
-    /// Whether only a restart undoes it.
-    pub const fn ends(self) -> bool {
-        matches!(self, Self::Ends | Self::Leaves)
-    }
-
-    /// Whether its target is unavailable while it lasts.
-    pub const fn takes_out(self) -> bool {
-        !matches!(self, Self::Degraded)
-    }
-
-    /// Whether the target falls silent without notice, so that the cluster has to detect it.
-    pub const fn silences(self) -> bool {
-        matches!(self, Self::Ends | Self::Stops | Self::Unreachable)
-    }
-}
-
-/// A key of a fault in drill files, with its JSON Schema and description.
-#[derive(Clone, Debug)]
-pub struct Key {
-    /// Its name.
-    pub name: &'static str,
-    /// Its JSON Schema.
-    pub schema: Value,
-    /// Its description.
-    pub doc: &'static str,
-}
-
-/// The context in which a fault is planned.
-#[derive(Clone, Copy, Debug)]
-pub struct Planning<'a> {
-    /// The drill's guards.
-    pub guards: &'a Guards,
-    /// The cluster.
-    pub deployment: &'a Deployment,
-    /// The kinds of the fault's targets.
-    pub targets: &'a [TargetKind],
-}
-
-/// The context in which a fault agent arms a fault.
-pub struct Arming<'a> {
-    /// The cluster's memory.
-    pub cluster: &'a Cluster,
-    /// The cluster's deployment.
-    pub deployment: &'a Deployment,
-    /// The fault agent's snapshot of the cluster.
-    pub snapshot: &'a Snapshot,
-    /// This program.
-    pub program: &'a Path,
-    /// Whether the drill allows steps of the host's clock.
-    pub allow_clock_step: bool,
-    /// The target, held by pidfd.
-    pub held: Option<Held>,
-    /// The undo record to complete.
-    pub record: &'a mut Record,
-}
-
-/// A fault that waits for its cue in a fault agent.
-pub trait Armed: Send {
-    /// Injects it: one system call, if possible.
-    fn inject(&mut self) -> io::Result<()>;
-
-    /// Whether there is something to undo after an injection that succeeded, or failed.
-    fn is_undone(&self, injected: bool) -> bool {
-        injected
-    }
-
-    /// Undoes it.
-    fn undo(&mut self) -> Result<(), String> {
-        Ok(())
-    }
-}
-
-/// The equivalent of a fault in a simulated cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Simulated {
-    /// The process ends.
-    Kill,
-    /// It asks to leave, and ends.
-    Leave,
-    /// It stops for a while.
-    Freeze,
-    /// The targets are cut off from the others for a while.
-    Partition,
-}
-
-/// A fault.
-pub trait Fault: fmt::Debug + Send + Sync {
-    /// Its name in drill files.
-    fn name(&self) -> &'static str;
-
-    /// The name with its parameters.
-    fn describe(&self) -> String {
-        self.name().to_owned()
-    }
-
-    /// What it is injected into.
-    fn scope(&self) -> Scope;
-
-    /// What happens to its targets.
-    fn effect(&self) -> Effect;
-
-    /// Its keys in drill files beside `kind` and [`COMMON_KEYS`].
-    fn keys(&self) -> Vec<Key> {
-        Vec::new()
-    }
-
-    /// Reads these keys.
-    fn parse(&self, section: &mut Section<'_, '_>, faults: &mut Faults) -> Arc<dyn Fault>;
-
-    /// Why it cannot or must not be injected here.
-    fn refusal(&self, _planning: Planning<'_>) -> Option<&'static str> {
-        None
-    }
-
-    /// Its equivalent in a simulated cluster, if there is one.
-    fn simulated(&self) -> Option<Simulated> {
-        None
-    }
-
-    /// The names of its orders to fault agents.
-    fn orders(&self) -> &'static [&'static str];
-
-    /// The order for one target. Targets of one fault are on one island.
-    fn order(&self, island: u8) -> Injection;
-
-    /// Whether an order makes its target unavailable.
-    fn takes_out(&self, _order: &Injection) -> bool {
-        self.effect().takes_out()
-    }
-
-    /// Prepares an order in a fault agent.
-    fn arm(&self, order: &Injection, arming: Arming<'_>) -> Result<Box<dyn Armed>, String>;
-
-    /// Undoes what a fault agent left behind. Idempotent.
-    fn recover(&self, _record: &Record, _cluster: &Cluster, _undone: &mut Undone) {}
-}
-
-impl PartialEq for dyn Fault {
-    fn eq(&self, other: &Self) -> bool {
-        self.describe() == other.describe()
-    }
-}
 
 /// The kind of this name.
 pub fn kind(name: &str) -> Option<&'static dyn Fault> {
@@ -242,18 +63,24 @@ pub fn recover(record: &Record, cluster: &Cluster, undone: &mut Undone) {
     host_network::recover(record, undone);
 }
 
-/// The victim of an order.
-fn process(order: &Injection) -> Option<Process> {
-    order.whom.as_ref().map(|whom| Process { pid: whom.pid, started: whom.started })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
     /// Files without a fault of their own.
-    const SHARED: [&str; 5] = ["mod", "links", "load", "host_delay", "host_network"];
+    const SHARED: [&str; 10] = [
+        "mod",
+        "fault",
+        "order",
+        "record",
+        "realtime",
+        "links",
+        "load",
+        "host_delay",
+        "host_network",
+        "iproute2",
+    ];
 
     #[test]
     fn every_file_is_registered_under_its_name() {

@@ -1,9 +1,9 @@
 //! The targets are cut off from the others.
 
+use super::fault::{Effect, Simulated};
 use super::host_network::{self, Impact};
 use super::links::LinkFault;
-use super::{Effect, Simulated};
-use crate::drills::channel::Links;
+use super::order::Links;
 
 /// The fault.
 #[derive(Clone, Copy, Debug, Default)]

@@ -12,7 +12,7 @@ const LATE_MIN: u64 = 5;
 /// At most this many members that failed are named in one line.
 const NAMES_MAX: usize = 3;
 /// Rule of three: no event in `n` samples bounds the rate by 2.996 / `n` with 95 % confidence.
-const ZERO_PROVES: f64 = 2.996;
+const RULE_OF_THREE: f64 = 2.996;
 
 /// A limit, and both sides.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -217,7 +217,7 @@ fn late_renewals(
         Bound::Relative(_) => (None, LATE_MIN - before.late),
     };
     let all = after.renewed();
-    let least = bound.map_or(0, |bound| (ZERO_PROVES / bound).ceil() as u64);
+    let least = bound.map_or(0, |bound| (RULE_OF_THREE / bound).ceil() as u64);
     let lacks_after = least.saturating_sub(all);
     let holds = bound.zip(found).and_then(|(bound, found)| match lacks_after {
         0 => Some(found <= bound),

@@ -4,8 +4,10 @@
 use obol_chaos::drillfile::{
     self, AbortMetric, Drill, Keep, Metric, Select, TargetKind, parse, schema, shipped,
 };
-use obol_chaos::drills::channel::Stamp;
-use obol_chaos::drills::journal::{Outcome, SCHEMA, Trial, Victim, distribution, judge, lacks, verdict};
+use obol_chaos::drills::agent::channel::Stamp;
+use obol_chaos::drills::engine::journal::{
+    Outcome, SCHEMA, Trial, Victim, distribution, judge, lacks, verdict,
+};
 use obol_chaos::drills::{Host, Journal, Probed, Verdict, journal_schema};
 use obol_chaos::faults::KINDS;
 use obol_fabric::Nanos;
@@ -332,9 +334,9 @@ fn void_trial() -> Trial {
         clock_error_ns: 6,
         failover_ns: Some(100),
         unavailable_ns: Some(100),
-        phases_ns: Phases::NAMES.into_iter().map(|name| (name, 5)).collect(),
+        phases_ns: Phases::NAMES.into_iter().map(|name| (name.to_owned(), 5)).collect(),
         suspected_ns: Some(5),
-        suspected_as: Some("deadbeat"),
+        suspected_as: Some("deadbeat".to_owned()),
         lease_wait_ns: 4,
         failed: 1,
         falsely_failed: 0,
@@ -444,13 +446,16 @@ fn the_published_schema_accepts_a_full_journal() {
         ssh: Some("node-7".to_owned()),
         before: probed.clone(),
         after: probed,
-        figures_us: Metric::figures().map(|m| (m.name(), distribution(&trials, m).summary())).collect(),
+        figures_us: Metric::figures()
+            .map(|m| (m.name().to_owned(), distribution(&trials, m).summary()))
+            .collect(),
         judged: judge(&drill, &trials),
         trials,
         remarks: vec!["none".to_owned()],
     };
     let schema = journal_schema();
     let value = serde_json::to_value(&journal).expect("JSON");
+    assert_eq!(serde_json::from_value::<Journal>(value.clone()).expect("a journal"), journal);
     assert!(fits(&schema, &value), "{value:#}");
     assert_eq!((&value["began"], &value["took_s"]), (&"1970-01-01T00:00:01Z".into(), &2.into()));
     let stamp = &value["trials"][0]["stamps"][0];

@@ -1,7 +1,7 @@
 //! Any text is either a drill or rejected with places that exist.
 
 use obol_chaos::drillfile;
-use obol_chaos::drills::tune_network::NetworkTuned;
+use obol_chaos::drills::studies::tune_network::NetworkTuned;
 use obol_fabric::ip::PulseReport;
 use obol_fuzz::{Shape, Target, outcome};
 use obol_observe::tail::Wanted;

@@ -54,7 +54,7 @@ fn the_same_drill_gives_the_same_result() {
 
 #[test]
 fn each_fault_is_noticed_by_its_detector_and_by_no_other() {
-    use obol_chaos::drills::detectors::{Detector, Measured, Plan, Report};
+    use obol_chaos::drills::studies::detectors::{Detector, Measured, Plan, Report};
     let profile = Profile::builtin("laptop").expect("a profile");
     let plan = Plan::simulated(&[]).expect("all of them");
     let measured: Vec<Measured> = plan

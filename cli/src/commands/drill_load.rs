@@ -23,6 +23,6 @@ pub(crate) struct DrillLoad {
 
 pub(crate) fn run(_: &Path, _: Name, args: &DrillLoad) -> Result<ExitCode, Failure> {
     sched::die_with_parent().map_err(Failure::failed)?;
-    obol_chaos::drills::load::run(args.threads, args.mebibytes, Nanos(args.nanoseconds));
+    obol_chaos::drills::agent::load::run(args.threads, args.mebibytes, Nanos(args.nanoseconds));
     Ok(ExitCode::SUCCESS)
 }

@@ -41,6 +41,10 @@ pub(crate) struct Export {
     /// cluster
     #[arg(long, value_name = "SCOPE", default_value = "host")]
     scope: Scope,
+    /// Print the address as one JSON object, `{"listen": "IP:PORT"}`, on standard output (asked for by
+    /// the benchmark)
+    #[arg(long, hide = true)]
+    announce: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -128,6 +132,10 @@ fn export(root: &Path, cluster: Name, args: &Export) -> Result<(), Failure> {
     let collector = Collector::new(root.to_owned(), cluster, scope, args.every);
     let options = Options { listen: args.listen, every: args.every };
     let served = serve(collector, &options, |address| {
+        if args.announce {
+            // As below.
+            let _ = output::json(&serde_json::json!({ "listen": address }));
+        }
         // Whether anybody reads this does not matter to it.
         let _ = output::remark(format_args!(
             "obol: metrics of cluster {cluster} are at http://{address}/metrics"

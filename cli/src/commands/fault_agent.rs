@@ -2,10 +2,11 @@
 
 use crate::logging::LogOptions;
 use clap::Args;
-use obol_chaos::drills::fault_agent::{self, ReachedBy};
-use obol_chaos::drills::undo::Undone;
-use obol_chaos::drills::warden;
+use obol_chaos::drills::agent::fault_agent::{self, ReachedBy};
+use obol_chaos::drills::agent::warden;
+use obol_chaos::faults::Undone;
 use obol_fabric::Name;
+use obol_fabric::host::this_program;
 use obol_supervise::signals;
 use obol_term::output::{self, Failure};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -33,7 +34,7 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &FaultAgent) -> Result<ExitC
         return watch(root, cluster, &args.log);
     }
     args.log.start_command(root, cluster, "fault-agent");
-    let program = std::env::current_exe().map_err(Failure::failed)?;
+    let program = this_program::file().map_err(Failure::failed)?;
     let way = if args.stdio { ReachedBy::Standard } else { ReachedBy::Socket };
     fault_agent::run(root, cluster, &program, way).map_err(Failure::failed)?;
     Ok(ExitCode::SUCCESS)

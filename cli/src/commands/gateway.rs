@@ -2,7 +2,7 @@
 
 use crate::logging::LogOptions;
 use clap::Args;
-use obol_chaos::drills::switch;
+use obol_chaos::drills::agent::switch;
 use obol_fabric::Name;
 use obol_supervise::daemons::gateway;
 use obol_term::output::Failure;

@@ -38,7 +38,7 @@ pub(crate) struct Level {
 }
 
 /// How long a process may take to see a change.
-const PATIENCE: Duration = Duration::from_secs(3);
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(3);
 
 #[derive(Serialize)]
 struct LevelJson<'a> {
@@ -65,7 +65,7 @@ pub(crate) fn run(
     let levelled = match now {
         Some(state) => Levelled::Now(state),
         None => {
-            let patience = if asked { PATIENCE } else { Duration::ZERO };
+            let patience = if asked { CHANGE_TIMEOUT } else { Duration::ZERO };
             obol_logs::request(dir, options.process, &options.changes, patience).map_err(Failure::refused)?
         }
     };
@@ -80,7 +80,7 @@ pub(crate) fn run(
             } else {
                 output::remark(format_args!(
                     "obol: {process} has not answered within {} s; it has the levels {levels} when it runs again (see `obol status`)",
-                    PATIENCE.as_secs()
+                    CHANGE_TIMEOUT.as_secs()
                 ))?;
             }
             return Ok(ExitCode::FAILURE);

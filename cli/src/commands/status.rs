@@ -1,8 +1,8 @@
 //! `obol status`: one look at a cluster, for people and for scripts.
 
 use clap::Args;
-use obol_chaos::drills::halt;
-use obol_chaos::drills::undo_record::left_by_drills;
+use obol_chaos::drills::agent::halt;
+use obol_chaos::drills::agent::undo_record::left_by_drills;
 use obol_fabric::ip::{PulsePath, PulsePeer, PulseReport};
 use obol_fabric::notice::Detection;
 use obol_fabric::version::Version;

@@ -4,9 +4,10 @@
 use crate::commands::tune_network;
 use clap::Args;
 use obol_chaos::drills::Host;
-use obol_chaos::drills::tune::{self, Counted, Measured, PAUSES, Recommended, Tuned};
-use obol_chaos::drills::tune_network::{confidence, every};
+use obol_chaos::drills::studies::tune::{self, Counted, Measured, PAUSES, Recommended, Tuned};
+use obol_chaos::drills::studies::tune_network::{confidence, every};
 use obol_fabric::host::sched;
+use obol_fabric::host::this_program;
 use obol_fabric::{Name, Nanos};
 use obol_profiles::Profile;
 use obol_profiles::duration;
@@ -105,8 +106,8 @@ const MEBIBYTES: u32 = 128;
 const LOAD_GRACE: Duration = Duration::from_secs(30);
 /// Shortest step, and interval of checks for the end.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// So often a step looks whether it is hopeless.
-const LOOK_AT_COUNTS: Duration = Duration::from_secs(1);
+/// Interval of a step's check for an early abort.
+const HOPELESS_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Steps of the trial, at most: leases of 200 ms are renewed 50 times a second.
 const TRIAL_TIMES_MAX: u32 = 40;
 /// Upper estimate for starting and ending a step's cluster, for the printed plan.
@@ -164,7 +165,7 @@ impl Load {
                 command
             }
             Self::Own => {
-                let mut command = Command::new(std::env::current_exe().map_err(Failure::failed)?);
+                let mut command = this_program::command().map_err(Failure::failed)?;
                 let threads = Host::this().cores.to_string();
                 let (mebibytes, nanoseconds) = (MEBIBYTES.to_string(), lasts.as_nanos().to_string());
                 command.args(["drill-load", "--threads", &threads, "--mebibytes", &mebibytes]);
@@ -261,7 +262,7 @@ impl Bench<'_> {
                 break counted;
             }
             let until = self.time.saturating_mul(if steps < 1.0 { 1 } else { times });
-            self.sleep(LOOK_AT_COUNTS.min(until.saturating_sub(began.elapsed())))?;
+            self.sleep(HOPELESS_CHECK_INTERVAL.min(until.saturating_sub(began.elapsed())))?;
         };
         drop(busy);
         let measured = Measured::new(load.name(), pause, counted);

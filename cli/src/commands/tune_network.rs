@@ -1,7 +1,7 @@
 //! `obol tune --network`: period and timeout of pulses, derived from what the gateways have measured.
 
 use crate::commands::tune::Tune;
-use obol_chaos::drills::tune_network::{NetworkTuned, PATH_HEADS};
+use obol_chaos::drills::studies::tune_network::{NetworkTuned, PATH_HEADS};
 use obol_fabric::host::clock;
 use obol_fabric::ip::PulseReport;
 use obol_fabric::{Name, Nanos};

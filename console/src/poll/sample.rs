@@ -5,7 +5,7 @@ use obol_fabric::ip::{PulsePath, PulsePathState, PulsePeer, PulseReport};
 use obol_fabric::{Address, Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::consensus::Head;
 use obol_membership::metrics::{Counter, Histogram};
-use obol_membership::recorder::{Kind as Event, Record, Stamped};
+use obol_membership::recorder::{EventKind, Record, Stamped};
 use obol_membership::view::{Acceptor, Departed, coordinator_name};
 use obol_membership::{Change, Kind, Reason, View};
 use obol_observe::annotations::{DrillMark, Mark, RolloutMark, RolloutStep};
@@ -313,7 +313,7 @@ pub(crate) struct EventRow {
     pub(crate) kind: Kind,
     /// The event's number in its recorder; a gap indicates that the ring overflowed.
     pub(crate) number: u64,
-    pub(crate) event: Event,
+    pub(crate) event: EventKind,
     #[serde(rename = "level")]
     pub(crate) reason: Option<Reason>,
     pub(crate) a: u64,

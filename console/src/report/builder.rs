@@ -6,7 +6,7 @@ use crate::poll::sample::{EventRow, Sample};
 use crate::state::data::Data;
 use crate::state::windows::Set;
 use obol_fabric::{Instant, Name};
-use obol_membership::recorder::Kind as Event;
+use obol_membership::recorder::EventKind;
 use obol_observe::failovers::{self, Failover};
 use obol_observe::{ObservedEvent, Renewals};
 use std::sync::Arc;
@@ -102,7 +102,7 @@ impl Builder {
         self.events.sort_by_key(|seen| seen.event.at);
         let cut = self.events[self.events.len() - EVENTS_AT_ONCE].event.at;
         let decided = |failover: &Failover| {
-            failover.moments.iter().find(|m| m.event == Event::Decide).map_or(failover.began, |m| m.at)
+            failover.moments.iter().find(|m| m.event == EventKind::Decide).map_or(failover.began, |m| m.at)
         };
         let all = failovers::all(&self.events.iter().cloned(), &self.data.departures);
         let (older, newer): (Vec<_>, Vec<_>) = all.into_iter().partition(|one| decided(one) < cut);

@@ -527,7 +527,7 @@ fn what_was_before_the_first_sample_and_what_no_recorder_shows_is_said() {
 }
 
 fn decide(view: u64, at: u64) -> EventRow {
-    let event = obol_membership::recorder::Kind::Decide;
+    let event = obol_membership::recorder::EventKind::Decide;
     EventRow { event, a: view, ..samples::event(Instant(at), view) }
 }
 
@@ -548,7 +548,7 @@ fn no_table_is_empty_and_problems_have_the_time_of_the_sample_that_had_them() {
 
 #[test]
 fn the_phases_of_a_failover_and_what_is_between_missing_stamps_add_up_to_the_total() {
-    use obol_membership::recorder::Kind;
+    use obol_membership::recorder::EventKind;
     let mut sample = samples::degraded(Instant(3_600_000_000_000));
     let whole = Report::new(samples::name("default"), [Arc::new(sample.clone())]).expect("a sample");
     let sum = |report: &Report| {
@@ -558,7 +558,7 @@ fn the_phases_of_a_failover_and_what_is_between_missing_stamps_add_up_to_the_tot
     };
     let (known, rest, total) = sum(&whole);
     assert_eq!((known, rest), (total, None));
-    sample.events.retain(|event| event.event != Kind::Fenced && event.event != Kind::Clear);
+    sample.events.retain(|event| event.event != EventKind::Fenced && event.event != EventKind::Clear);
     let lacking = Report::new(samples::name("default"), [Arc::new(sample)]).expect("a sample");
     let (known, rest, total) = sum(&lacking);
     assert!(known < total);
@@ -586,7 +586,7 @@ fn renewals_are_those_of_the_covered_time_over_all_lives() {
 
 #[test]
 fn a_long_recording_has_the_same_failovers_and_counts_in_bounded_memory() {
-    use obol_membership::recorder::Kind;
+    use obol_membership::recorder::EventKind;
     const FAILOVERS: u64 = 12_000;
     let start = 3_600_000_000_000;
     let mut builder = Builder::new(samples::name("default"));
@@ -608,12 +608,12 @@ fn a_long_recording_has_the_same_failovers_and_counts_in_bounded_memory() {
             ..samples::event(Instant(at), us)
         };
         sample.events = vec![
-            of("coord-1", Kind::Notice, 1_000 + n, 0),
-            of("coord-1", Kind::Propose, view, 5),
-            of("coord-1", Kind::Decide, view, 18),
-            of("coord-1", Kind::Fenced, view, 30),
-            of("coord-1", Kind::Clear, view, 31),
-            of("app-1", Kind::Active, view, 156),
+            of("coord-1", EventKind::Notice, 1_000 + n, 0),
+            of("coord-1", EventKind::Propose, view, 5),
+            of("coord-1", EventKind::Decide, view, 18),
+            of("coord-1", EventKind::Fenced, view, 30),
+            of("coord-1", EventKind::Clear, view, 31),
+            of("app-1", EventKind::Active, view, 156),
         ];
         builder.take(Arc::new(sample));
         assert!(builder.size() <= (1 << 16) + 8 + (1 << 14) + 8, "{} after {n}", builder.size());

@@ -19,13 +19,14 @@
 
 use crate::input::Action;
 use crate::screens::{About, Screen};
-use crate::state::chaos::{Journal, Run, SCREEN};
+use crate::state::chaos::{Run, SCREEN};
 use crate::state::table::Move;
 use crate::state::{Effect, Model, RowId};
-use crate::theme::Role;
+use crate::theme::Tone;
 use crate::widgets::canvas::{Canvas, Cell, short, width};
 use crate::widgets::grid::{Column, Grid, page_rows};
 use obol_chaos::drillfile::Metric;
+use obol_chaos::drills::{Journal, Verdict};
 use obol_observe::calendar::age;
 use obol_observe::stats::shown as us;
 use ratatui::layout::Rect;
@@ -58,10 +59,10 @@ impl Screen for Chaos {
         let Areas { list, preview, runs } = areas(model, area);
         let names: Vec<String> = chaos.drills.iter().map(|drill| drill.name.clone()).collect();
         let state = match (&chaos.running, &chaos.armed, chaos.may_arm) {
-            (Some(_), ..) => Cell::new("a drill runs", Role::Armed),
-            (_, Some(_), _) => Cell::new("ARMED", Role::Armed),
-            (.., true) => Cell::new(model.keymap.fill("{arm} arms the selected one"), Role::Warn),
-            (.., false) => Cell::new("read-only: `obol console --arm`", Role::Dim),
+            (Some(_), ..) => Cell::new("a drill runs", Tone::Armed),
+            (_, Some(_), _) => Cell::new("ARMED", Tone::Armed),
+            (.., true) => Cell::new(model.keymap.fill("{arm} arms the selected one"), Tone::Warn),
+            (.., false) => Cell::new("read-only: `obol console --arm`", Tone::Dim),
         };
         let grid = Grid { marked: true, ..Grid::of(&COLUMNS, model.list(SCREEN), &self.rows(model)) };
         let inside = if list.height < 4 {
@@ -72,10 +73,10 @@ impl Screen for Chaos {
                 true => format!("Drills {}-{} of {}", shown.start + 1, shown.end, names.len()),
                 false => format!("Drills {}", names.len()),
             };
-            canvas.frame(list, &[Cell::new(all, Role::Title)], &[state])
+            canvas.frame(list, &[Cell::new(all, Tone::Title)], &[state])
         };
         if names.is_empty() {
-            canvas.put(inside, inside.x + 2, inside.y, "no drill can be run here", Role::Dim);
+            canvas.put(inside, inside.x + 2, inside.y, "no drill can be run here", Tone::Dim);
         } else {
             let names_wide = names.iter().map(|name| width(name)).max().unwrap_or(0).max(COLUMNS[0].least);
             let room = inside.width.saturating_sub(names_wide + COLUMNS[1].least + 6);
@@ -165,18 +166,18 @@ fn draw_preview(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let selected = model.selected_drill().map(|drill| drill.name.as_str());
     let found = model.chaos.preview.as_ref().filter(|(of, _)| Some(of.as_str()) == selected);
     let Some((drill, found)) = found else {
-        let inside = canvas.frame(area, &[Cell::new("Preview", Role::Title)], &[]);
+        let inside = canvas.frame(area, &[Cell::new("Preview", Tone::Title)], &[]);
         let text = "Enter shows the victims of the selected drill; nothing is touched";
-        canvas.put(inside, inside.x + 1, inside.y, text, Role::Dim);
+        canvas.put(inside, inside.x + 1, inside.y, text, Tone::Dim);
         return;
     };
-    let title = [Cell::new(format!("Preview of {drill}"), Role::Title)];
+    let title = [Cell::new(format!("Preview of {drill}"), Tone::Title)];
     match found {
         Ok(preview) => {
             let may = if preview.allowed {
-                Cell::new("ok it may run", Role::Good)
+                Cell::new("ok it may run", Tone::Good)
             } else {
-                Cell::new("x it may not run", Role::Bad)
+                Cell::new("x it may not run", Tone::Bad)
             };
             let inside = canvas.frame(area, &title, &[may]);
             let room = usize::from(inside.height);
@@ -190,22 +191,22 @@ fn draw_preview(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
                 preview.lines.iter().collect()
             };
             for (y, (text, refuses)) in (inside.y..).zip(lines) {
-                canvas.put(inside, inside.x + 1, y, text, if *refuses { Role::Bad } else { Role::Text });
+                canvas.put(inside, inside.x + 1, y, text, if *refuses { Tone::Bad } else { Tone::Text });
             }
         }
         Err(why) => {
-            let inside = canvas.frame(area, &title, &[Cell::new("x unknown", Role::Bad)]);
-            canvas.put(inside, inside.x + 1, inside.y, why, Role::Bad);
+            let inside = canvas.frame(area, &title, &[Cell::new("x unknown", Tone::Bad)]);
+            canvas.put(inside, inside.x + 1, inside.y, why, Tone::Bad);
         }
     }
 }
 
-/// The role of a verdict.
-fn role(verdict: &str) -> Role {
+/// The tone of a verdict.
+const fn tone(verdict: Verdict) -> Tone {
     match verdict {
-        "passed" => Role::Good,
-        "void" | "interrupted" => Role::Warn,
-        _ => Role::Bad,
+        Verdict::Passed => Tone::Good,
+        Verdict::Void | Verdict::Interrupted => Tone::Warn,
+        Verdict::Deviated | Verdict::Failed | Verdict::Aborted => Tone::Bad,
     }
 }
 
@@ -219,7 +220,7 @@ fn figures(journal: &Journal) -> String {
 }
 
 /// The stages of a repetition, in as many lines as necessary.
-fn fill(head: &str, parts: &[String], room: u16) -> Vec<(String, Role)> {
+fn fill(head: &str, parts: &[String], room: u16) -> Vec<(String, Tone)> {
     const INDENT: &str = "    ";
     let mut lines = vec![format!("{INDENT}{head}")];
     for (n, words) in parts.iter().enumerate() {
@@ -229,14 +230,14 @@ fn fill(head: &str, parts: &[String], room: u16) -> Vec<(String, Role)> {
             _ => lines.push(format!("{INDENT}{INDENT}{words}")),
         }
     }
-    lines.into_iter().map(|line| (line, Role::Text)).collect()
+    lines.into_iter().map(|line| (line, Tone::Text)).collect()
 }
 
 fn draw_runs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let chaos = &model.chaos;
     let inside =
-        canvas.frame(area, &[Cell::new("Runs", Role::Title)], &[Cell::new("newest first", Role::Dim)]);
-    let mut lines: Vec<(String, Role)> = Vec::new();
+        canvas.frame(area, &[Cell::new("Runs", Tone::Title)], &[Cell::new("newest first", Tone::Dim)]);
+    let mut lines: Vec<(String, Tone)> = Vec::new();
     if let Some((drill, since, asked)) = &chaos.running {
         let all = model.live.failovers();
         let mine: Vec<_> = all.iter().filter(|failover| failover.began >= *since).collect();
@@ -247,7 +248,7 @@ fn draw_runs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
             n => format!("{n} failovers"),
         };
         let text = format!("{drill}  {word},{done} for {}, {so_far} so far", age(model.now.since(*since)));
-        lines.push((text, Role::Armed));
+        lines.push((text, Tone::Armed));
         if let Some((step, parts)) = &chaos.stages {
             lines.extend(fill(&format!("repetition {step}: "), parts, inside.width));
         }
@@ -259,7 +260,7 @@ fn draw_runs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
             let total =
                 failover.total().map_or("not over yet".to_owned(), |total| format!("over in {total}"));
             let text = format!("    view {}: {} dead by {reason}, {total}", failover.view, dead.join(", "));
-            lines.push((text, Role::Text));
+            lines.push((text, Tone::Text));
         }
     }
     for Run { drill, began, ended, found } in &chaos.runs {
@@ -271,21 +272,21 @@ fn draw_runs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
                     "{drill}  {verdict}  {count} repetitions, {void} void, in {took}, {ago} ago{}",
                     figures(journal)
                 );
-                lines.push((text, role(verdict)));
+                lines.push((text, tone(*verdict)));
                 for judged in &journal.judged {
-                    let (word, role) = match judged.holds {
-                        Some(true) => ("holds", Role::Dim),
-                        Some(false) => ("DEVIATES", Role::Bad),
-                        None => ("not judged: too few samples", Role::Dim),
+                    let (word, tone) = match judged.holds {
+                        Some(true) => ("holds", Tone::Dim),
+                        Some(false) => ("DEVIATES", Tone::Bad),
+                        None => ("not judged: too few samples", Tone::Dim),
                     };
-                    lines.push((format!("    {} {}: {word}", judged.metric, judged.of), role));
+                    lines.push((format!("    {} {}: {word}", judged.metric, judged.of), tone));
                 }
-                lines.extend(journal.remarks.iter().map(|remark| (format!("    {remark}"), Role::Warn)));
+                lines.extend(journal.remarks.iter().map(|remark| (format!("    {remark}"), Tone::Warn)));
             }
-            Err(why) => lines.push((format!("{drill}  not run, {ago} ago: {why}"), Role::Bad)),
+            Err(why) => lines.push((format!("{drill}  not run, {ago} ago: {why}"), Tone::Bad)),
         }
     }
-    for (y, (text, role)) in (inside.y..inside.bottom()).zip(lines) {
-        canvas.put(inside, inside.x + 1, y, &text, role);
+    for (y, (text, tone)) in (inside.y..inside.bottom()).zip(lines) {
+        canvas.put(inside, inside.x + 1, y, &text, tone);
     }
 }

@@ -15,19 +15,19 @@
 //! Screen 5 also has the paths by which pulses of other hosts arrive, if there are any.
 
 use crate::poll::sample::ProcessRow;
-use crate::screens::members::role;
+use crate::screens::members::tone;
 use crate::screens::{About, Screen, paths};
 use crate::state::data::Data;
 use crate::state::table::Key;
 use crate::state::{Model, RowId, ScreenId};
-use crate::theme::Role;
+use crate::theme::Tone;
 use crate::widgets::canvas::{Canvas, Cell, count};
 use crate::widgets::grid::{Column, Grid};
 use obol_fabric::Nanos;
 use obol_membership::Kind;
 use obol_membership::consensus::Ballot;
 use obol_membership::metrics::Counter;
-use obol_membership::recorder::Kind as Event;
+use obol_membership::recorder::EventKind;
 use obol_membership::view::coordinator_name;
 use obol_observe::calendar::age;
 use ratatui::layout::Rect;
@@ -52,11 +52,12 @@ pub(super) struct Counters {
     decides: bool,
     counted: &'static [Counted],
     /// Title and selection of the events below the list.
-    noted: (&'static str, &'static [Event]),
+    noted: (&'static str, &'static [EventKind]),
 }
 
 /// Suspicions and their consequences.
-const SUSPICIONS: [Event; 4] = [Event::Notice, Event::Suspect, Event::Retract, Event::Excluded];
+const SUSPICIONS: [EventKind; 4] =
+    [EventKind::Notice, EventKind::Suspect, EventKind::Retract, EventKind::Excluded];
 
 pub(super) static COORDINATORS: Counters = Counters {
     id: ScreenId("Coordinators"),
@@ -64,7 +65,14 @@ pub(super) static COORDINATORS: Counters = Counters {
     counted: &DECIDED,
     noted: (
         "Takeovers, aborts, accusations",
-        &[Event::Notice, Event::Suspect, Event::Retract, Event::Excluded, Event::Takeover, Event::Abort],
+        &[
+            EventKind::Notice,
+            EventKind::Suspect,
+            EventKind::Retract,
+            EventKind::Excluded,
+            EventKind::Takeover,
+            EventKind::Abort,
+        ],
     ),
 };
 
@@ -100,7 +108,7 @@ impl Screen for Counters {
         let columns = self.heads();
         let (above, below) = self.split(model, area);
         let grid = Grid::of(&columns, list, &ids);
-        let title = Cell::new(format!("{} {}", self.id.0, rows.len()), Role::Title);
+        let title = Cell::new(format!("{} {}", self.id.0, rows.len()), Tone::Title);
         let inside = grid.frame(canvas, above, &[title], &list.filter, None);
         if rows.is_empty() {
             let why = ("process", "nothing has been read yet");
@@ -223,11 +231,11 @@ impl Counters {
         let lag = lag(row, data);
         let mut all = vec![
             Cell::text(row.name.to_string()),
-            Cell::new(format!("{sign} {word}").trim_start().to_owned(), role(status)),
-            Cell::new(leads, if leads == "leader" { Role::Title } else { Role::Text }),
+            Cell::new(format!("{sign} {word}").trim_start().to_owned(), tone(status)),
+            Cell::new(leads, if leads == "leader" { Tone::Title } else { Tone::Text }),
             Cell::maybe(row.view.map(|view| view.to_string())),
             lag.map_or(Cell::none(), |n| {
-                Cell::new(n.to_string(), if n > 0 { Role::Warn } else { Role::Text })
+                Cell::new(n.to_string(), if n > 0 { Tone::Warn } else { Tone::Text })
             }),
         ];
         if self.decides {
@@ -242,7 +250,7 @@ impl Counters {
         }
         all.extend(self.counted.iter().map(|c| {
             let n = row.counter(c.counter);
-            Cell::new(count(n), if c.warns && n > 0 { Role::Warn } else { Role::Text })
+            Cell::new(count(n), if c.warns && n > 0 { Tone::Warn } else { Tone::Text })
         }));
         all
     }
@@ -259,7 +267,7 @@ impl Counters {
         let data = model.data();
         let (title, shown) = self.noted;
         let inside =
-            canvas.frame(area, &[Cell::new(title, Role::Title)], &[Cell::new("newest first", Role::Dim)]);
+            canvas.frame(area, &[Cell::new(title, Tone::Title)], &[Cell::new("newest first", Tone::Dim)]);
         let now = data.sample.as_ref().map(|sample| sample.at);
         let rows = data.events.iter().rev().filter(|row| shown.contains(&row.event));
         let mut y = inside.y;
@@ -274,11 +282,11 @@ impl Counters {
                 reason,
                 data.describe(row)
             );
-            canvas.put(inside, inside.x + 1, y, &text, Role::Text);
+            canvas.put(inside, inside.x + 1, y, &text, Tone::Text);
             y += 1;
         }
         if y == inside.y {
-            canvas.put(inside, inside.x + 2, y, "none in the events that were read", Role::Dim);
+            canvas.put(inside, inside.x + 2, y, "none in the events that were read", Tone::Dim);
         }
     }
 }

@@ -14,13 +14,13 @@ use crate::poll::sample::{EventRow, ProcessRow};
 use crate::screens::{Screen as _, events, members};
 use crate::state::Model;
 use crate::state::data::{Data, Status};
-use crate::theme::Role;
+use crate::theme::Tone;
 use crate::widgets::canvas::{Canvas, Cell, NONE, rate, wrapped};
 use obol_fabric::{Incarnation, Instant};
 use obol_membership::Kind;
 use obol_membership::consensus::Ballot;
 use obol_membership::metrics::Counter;
-use obol_membership::recorder::Kind as Event;
+use obol_membership::recorder::EventKind;
 use obol_membership::view::coordinator_name;
 use obol_observe::calendar::age;
 use obol_observe::event_text;
@@ -56,14 +56,14 @@ fn troubles(row: &ProcessRow, data: &Data) -> Vec<(&'static str, String)> {
         return Vec::new();
     }
     let accuses =
-        |event: &&EventRow| matches!(event.event, Event::Suspect | Event::Notice) && event.a == who.0;
-    let retracts = |event: &&EventRow| event.event == Event::Retract && event.a == who.0;
+        |event: &&EventRow| matches!(event.event, EventKind::Suspect | EventKind::Notice) && event.a == who.0;
+    let retracts = |event: &&EventRow| event.event == EventKind::Retract && event.a == who.0;
     let retracted = data.events.iter().rposition(|event| retracts(&event)).map_or(0, |at| at + 1);
     let mut all = Vec::new();
     if let Some(first) = data.events.iter().skip(retracted).find(accuses) {
         // The accuser of a notice is the process that noticed it, wherever it was recorded.
         let by = match first.event {
-            Event::Notice => data.who(Incarnation(first.b)),
+            EventKind::Notice => data.who(Incarnation(first.b)),
             _ => first.process.to_string(),
         };
         let detector = first.reason.map_or(String::new(), |reason| format!(" ({})", reason.name()));
@@ -72,7 +72,7 @@ fn troubles(row: &ProcessRow, data: &Data) -> Vec<(&'static str, String)> {
     let view = data.sample.as_ref().and_then(|sample| sample.view.as_ref());
     if let Some(gone) = view.and_then(|view| view.departed.iter().find(|gone| gone.who == who)) {
         let decided = |event: &&EventRow| {
-            matches!(event.event, Event::Decide | Event::ViewReceived) && event.a == gone.at.0
+            matches!(event.event, EventKind::Decide | EventKind::ViewReceived) && event.a == gone.at.0
         };
         let when = data.events.iter().find(decided);
         let when = when.map_or(String::new(), |event| format!(" at {}", events::time(event, data)));
@@ -190,17 +190,17 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     }
     let status = data.status(row);
     let title = [
-        Cell::new(row.name.to_string(), Role::Title),
-        Cell::new(format!("  {}", status.words().1), members::role(status)),
+        Cell::new(row.name.to_string(), Tone::Title),
+        Cell::new(format!("  {}", status.words().1), members::tone(status)),
     ];
-    let hint = Cell::new(model.keymap.fill("{open} its events  {back} closes"), Role::Dim);
+    let hint = Cell::new(model.keymap.fill("{open} its events  {back} closes"), Tone::Dim);
     let inside = canvas.frame(place, &title, &[hint]);
     let room = usize::from(inside.width.saturating_sub(HEADS_WIDE + 2));
     let mut y = inside.y;
     for (head, text) in facts(row, data, at) {
-        canvas.put(inside, inside.x + 1, y, head, Role::Dim);
+        canvas.put(inside, inside.x + 1, y, head, Tone::Dim);
         for line in wrapped(&text, room.max(1)) {
-            canvas.put(inside, inside.x + 1 + HEADS_WIDE, y, &line, Role::Text);
+            canvas.put(inside, inside.x + 1 + HEADS_WIDE, y, &line, Tone::Text);
             y += 1;
         }
     }
@@ -213,12 +213,12 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     };
     let mine: Vec<_> = data.events.iter().rev().filter(is_about).take(left).collect();
     if mine.is_empty() {
-        canvas.put(inside, inside.x + 1, y, "no events of it were read", Role::Dim);
+        canvas.put(inside, inside.x + 1, y, "no events of it were read", Tone::Dim);
     }
     for event in mine.into_iter().rev() {
         let (time, kind) = (events::time(event, data), event.event.name());
         let text = format!("{time}  {:<9} {kind:<14} {}", event.process, data.describe(event));
-        canvas.put(inside, inside.x + 1, y, &text, Role::Text);
+        canvas.put(inside, inside.x + 1, y, &text, Tone::Text);
         y += 1;
     }
 }

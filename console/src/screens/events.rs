@@ -12,10 +12,10 @@ use crate::screens::{About, Screen};
 use crate::state::data::Data;
 use crate::state::table::Move;
 use crate::state::{Model, RowId, ScreenId};
-use crate::theme::Role;
+use crate::theme::Tone;
 use crate::widgets::canvas::{Canvas, Cell, time_of_day, width};
 use crate::widgets::grid::{Column, Grid};
-use obol_membership::recorder::Kind as Event;
+use obol_membership::recorder::EventKind;
 use ratatui::layout::Rect;
 
 /// This screen.
@@ -47,7 +47,7 @@ impl Screen for Events {
         let list = model.list(ID);
         let ids = self.rows(model);
         let grid = Grid { tail: true, ..Grid::of(&COLUMNS, list, &ids) };
-        let title = Cell::new(format!("Events {}", data.events.len()), Role::Title);
+        let title = Cell::new(format!("Events {}", data.events.len()), Tone::Title);
         let gone = (data.events_gone > 0).then(|| format!("{} older ones gone", data.events_gone));
         let inside = grid.frame(canvas, area, &[title], &list.filter, gone);
         if rows.is_empty() {
@@ -77,13 +77,17 @@ const COLUMNS: [Column; 6] = [
     Column::new("WHAT", 10, false, 1, "the view or the member, with incarnations in brackets"),
 ];
 
-/// The role of an event: consequences of failures stand out.
-fn role(event: Event) -> Role {
+/// The tone of an event: consequences of failures stand out.
+fn tone(event: EventKind) -> Tone {
     match event {
-        Event::Notice | Event::Excluded | Event::LeaseLost => Role::Bad,
-        Event::Suspect | Event::Abort | Event::Takeover | Event::ClockFast | Event::ClockSlow => Role::Warn,
-        Event::Active | Event::Joined | Event::Clear => Role::Good,
-        _ => Role::Text,
+        EventKind::Notice | EventKind::Excluded | EventKind::LeaseLost => Tone::Bad,
+        EventKind::Suspect
+        | EventKind::Abort
+        | EventKind::Takeover
+        | EventKind::ClockFast
+        | EventKind::ClockSlow => Tone::Warn,
+        EventKind::Active | EventKind::Joined | EventKind::Clear => Tone::Good,
+        _ => Tone::Text,
     }
 }
 
@@ -122,10 +126,10 @@ fn cells(rows: &[&EventRow], at: usize, data: &Data) -> Vec<Cell> {
         }
     });
     vec![
-        Cell::new(time(event, data), Role::Dim),
+        Cell::new(time(event, data), Tone::Dim),
         Cell::maybe(after),
         Cell::text(event.process.to_string()),
-        Cell::new(event.event.name(), role(event.event)),
+        Cell::new(event.event.name(), tone(event.event)),
         Cell::text(event.reason.map_or("", |reason| reason.name())),
         Cell::text(data.describe(event)),
     ]
@@ -140,13 +144,13 @@ pub(super) fn newest(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let data = model.data();
     let inside = canvas.frame(
         area,
-        &[Cell::new("Newest events", Role::Title)],
-        &[Cell::new("8 shows all", Role::Dim)],
+        &[Cell::new("Newest events", Tone::Title)],
+        &[Cell::new("8 shows all", Tone::Dim)],
     );
     let skip = data.events.len().saturating_sub(usize::from(inside.height));
     let rows: Vec<&EventRow> = data.events.iter().skip(skip).collect();
     if rows.is_empty() {
-        canvas.put(inside, inside.x + 2, inside.y, "no event has been read yet", Role::Dim);
+        canvas.put(inside, inside.x + 2, inside.y, "no event has been read yet", Tone::Dim);
     }
     // Names have as much room as the longest of them needs, and the pane can spare.
     let longest = rows.iter().map(|event| width(event.process.as_str())).max().unwrap_or_default();
@@ -165,7 +169,7 @@ pub(super) fn newest(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
             // What is too long for its column is cut there.
             let column = Rect { x, width: wide.min(inside.right().saturating_sub(x)), ..inside };
             let from = if right { x + wide.saturating_sub(cell.width()) } else { x };
-            canvas.put(column, from, y, &cell.text, cell.role);
+            canvas.put(column, from, y, &cell.text, cell.tone);
             x = x.saturating_add(wide).saturating_add(1 + u16::from(right));
         }
     }

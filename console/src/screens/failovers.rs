@@ -23,11 +23,11 @@ use crate::state::data::Data;
 use crate::state::filter::Filter;
 use crate::state::table::Move;
 use crate::state::{Effect, Model, RowId, ScreenId};
-use crate::theme::Role;
+use crate::theme::Tone;
 use crate::widgets::canvas::{Canvas, Cell, time_of_day};
 use crate::widgets::grid::{Column, Grid};
 use obol_fabric::{Instant, Name, Nanos};
-use obol_membership::recorder::Kind as Event;
+use obol_membership::recorder::EventKind;
 use obol_observe::failovers::{self, Failover, PHASES};
 use ratatui::layout::Rect;
 
@@ -69,10 +69,10 @@ impl Screen for Failovers {
         let place = if grid.marked { grid.place } else { rows.len().saturating_sub(1) };
         let (above, below) = split(model, area);
         let (phases, total) = failovers::medians(&rows);
-        let mut title = vec![Cell::new(format!("Failovers {}", rows.len()), Role::Title)];
+        let mut title = vec![Cell::new(format!("Failovers {}", rows.len()), Tone::Title)];
         title.extend(data.unread_views().map(|unread| {
             let all = format!("  without {} of {} view changes, see ?", unread.missing, unread.of);
-            Cell::new(all, Role::Dim)
+            Cell::new(all, Tone::Dim)
         }));
         let median = total.map(|total| format!("median {total}"));
         let inside = grid.frame(canvas, above, &title, &list.filter, median);
@@ -261,9 +261,9 @@ fn cells(failover: &Failover, data: &Data) -> Vec<Cell> {
         time_of_day(unix)
     });
     vec![
-        Cell::new(time.unwrap_or_default(), Role::Dim),
+        Cell::new(time.unwrap_or_default(), Tone::Dim),
         Cell::text(failover.view.to_string()),
-        Cell::new(dead(failover, data), Role::Bad),
+        Cell::new(dead(failover, data), Tone::Bad),
         Cell::maybe(reason.map(|reason| reason.name())),
         Cell::text(failover.decider.to_string()),
         Cell::maybe(failover.total().map(|total| total.to_string())),
@@ -272,31 +272,31 @@ fn cells(failover: &Failover, data: &Data) -> Vec<Cell> {
 }
 
 /// The sign of a moment.
-const fn sign(event: Event) -> &'static str {
+const fn sign(event: EventKind) -> &'static str {
     match event {
-        Event::Notice => "N",
-        Event::Propose => "P",
-        Event::Decide => "D",
-        Event::Fenced => "F",
-        Event::Clear => "C",
-        Event::ViewReceived => "v",
-        Event::Active => "A",
-        Event::Service => "S",
+        EventKind::Notice => "N",
+        EventKind::Propose => "P",
+        EventKind::Decide => "D",
+        EventKind::Fenced => "F",
+        EventKind::Clear => "C",
+        EventKind::ViewReceived => "v",
+        EventKind::Active => "A",
+        EventKind::Service => "S",
         _ => "*",
     }
 }
 
 /// The legend of the signs in use, as far as there is room.
 fn legend(failover: &Failover, columns: u16) -> String {
-    const ALL: [(Event, &str); 8] = [
-        (Event::Notice, "notice"),
-        (Event::Propose, "propose"),
-        (Event::Decide, "decide"),
-        (Event::Fenced, "fenced"),
-        (Event::Clear, "CLEAR sent"),
-        (Event::ViewReceived, "view received"),
-        (Event::Active, "active"),
-        (Event::Service, "first service"),
+    const ALL: [(EventKind, &str); 8] = [
+        (EventKind::Notice, "notice"),
+        (EventKind::Propose, "propose"),
+        (EventKind::Decide, "decide"),
+        (EventKind::Fenced, "fenced"),
+        (EventKind::Clear, "CLEAR sent"),
+        (EventKind::ViewReceived, "view received"),
+        (EventKind::Active, "active"),
+        (EventKind::Service, "first service"),
     ];
     let used = ALL.iter().filter(|(event, _)| failover.moments.iter().any(|m| m.event == *event));
     let mut words: Vec<String> = used.map(|(event, word)| format!("{} {word}", sign(*event))).collect();
@@ -310,15 +310,15 @@ fn legend(failover: &Failover, columns: u16) -> String {
 }
 
 /// The precedence of a moment where several share a column.
-const fn weight(event: Event) -> u8 {
+const fn weight(event: EventKind) -> u8 {
     match event {
-        Event::ViewReceived => 0,
-        Event::Service => 1,
-        Event::Propose => 2,
-        Event::Fenced => 3,
-        Event::Notice => 4,
-        Event::Clear => 5,
-        Event::Active => 6,
+        EventKind::ViewReceived => 0,
+        EventKind::Service => 1,
+        EventKind::Propose => 2,
+        EventKind::Fenced => 3,
+        EventKind::Notice => 4,
+        EventKind::Clear => 5,
+        EventKind::Active => 6,
         _ => 7,
     }
 }
@@ -327,10 +327,10 @@ const fn weight(event: Event) -> u8 {
 /// first request much later, have stamps far beyond the failover itself.
 fn end(failover: &Failover) -> Instant {
     let decides = |process: Name| process == failover.decider;
-    let is_part = |event: Event, process: Name| event == Event::Active || decides(process);
+    let is_part = |event: EventKind, process: Name| event == EventKind::Active || decides(process);
     let all = || failover.moments.iter();
     let part = all().filter(|m| is_part(m.event, m.process)).map(|m| m.at).max();
-    let acts = all().any(|m| m.event == Event::Active);
+    let acts = all().any(|m| m.event == EventKind::Active);
     part.filter(|_| acts).or_else(|| all().map(|m| m.at).max()).unwrap_or(failover.began)
 }
 
@@ -406,13 +406,13 @@ fn line(
     let mut critical = vec![failover.decider];
     critical.extend(failover.last_active().map(|(name, _)| name));
     let names = visible(&all_names, &critical, usize::from(lines), model.scroll);
-    let mut title = vec![Cell::new(format!("Time line of view {}", failover.view), Role::Title)];
+    let mut title = vec![Cell::new(format!("Time line of view {}", failover.view), Tone::Title)];
     if names.len() < all_names.len() {
         let keys = model.keymap.fill("{line-up}/{line-down}");
         let hidden = format!("  {} of {} processes, {keys} others", names.len(), all_names.len());
-        title.push(Cell::new(hidden, Role::Warn));
+        title.push(Cell::new(hidden, Tone::Warn));
     }
-    let inside = canvas.frame(area, &title, &[Cell::new(right, Role::Dim)]);
+    let inside = canvas.frame(area, &title, &[Cell::new(right, Tone::Dim)]);
     let shown_until = end(failover);
     let left = inside.x + 1 + NAMES_WIDE;
     let from = model.pan.0 as f64;
@@ -429,19 +429,19 @@ fn line(
         (to >= 0.0 && from < f64::from(columns)).then(|| (clip(from), clip(to)))
     };
     for (y, name) in (inside.y + 1..).zip(&names) {
-        canvas.put(inside, inside.x + 1, y, name.as_str(), Role::Text);
+        canvas.put(inside, inside.x + 1, y, name.as_str(), Tone::Text);
         let mut mine: Vec<_> = failover.moments.iter().filter(|m| m.process == *name).collect();
         let ends = mine.first().zip(mine.last()).and_then(|(first, last)| between(first.at, last.at));
         if let Some((first, last)) = ends {
             let across = canvas.glyphs.across.repeat(usize::from(last - first));
-            canvas.put(inside, first, y, &across, Role::Dim);
+            canvas.put(inside, first, y, &across, Tone::Dim);
         }
         if let Some(late) =
             mine.last().map(|last| last.at).filter(|at| *at > shown_until && column(*at).is_none())
         {
             let late = format!(">> {}", late.since(failover.began));
             let x = (left + columns).saturating_sub(late.len() as u16);
-            canvas.put(inside, x, y, &late, Role::Dim);
+            canvas.put(inside, x, y, &late, Tone::Dim);
         }
         // Of several in one column, the most important is shown.
         mine.sort_by_key(|moment| weight(moment.event));
@@ -451,17 +451,17 @@ fn line(
                 for error in [column(moment.at - moment.clock_error), column(moment.at + moment.clock_error)]
                 {
                     if let Some(at) = error.filter(|at| *at != x) {
-                        canvas.put(inside, at, y, if at < x { "(" } else { ")" }, Role::Dim);
+                        canvas.put(inside, at, y, if at < x { "(" } else { ")" }, Tone::Dim);
                     }
                 }
-                let role = if moment.event == Event::Active { Role::Good } else { Role::Title };
-                canvas.put(inside, x, y, sign(moment.event), role);
+                let tone = if moment.event == EventKind::Active { Tone::Good } else { Tone::Title };
+                canvas.put(inside, x, y, sign(moment.event), tone);
             }
         }
     }
     let y = inside.bottom().saturating_sub(foot);
     if usize::from(lines) > names.len() + 1 {
-        canvas.put(inside, inside.x + 1, y - 1, &legend(failover, columns), Role::Dim);
+        canvas.put(inside, inside.x + 1, y - 1, &legend(failover, columns), Tone::Dim);
     }
     path(canvas, inside, y, failover, between);
     let rows = Rect { y: y + 1, height: inside.bottom().saturating_sub(y + 1), ..inside };
@@ -484,32 +484,32 @@ impl Phases<'_> {
         let mut y = inside.y;
         let wide = (columns / PHASES.len() as u16).min(PHASE_WIDE);
         let names = if wide < PHASE_WIDE { &PHASES_SHORT } else { &PHASES };
-        let mut row = |canvas: &mut Canvas<'_>, name: &str, values: [(String, Role); 5], role| {
-            canvas.put(inside, inside.x + 1, y, name, role);
+        let mut row = |canvas: &mut Canvas<'_>, name: &str, values: [(String, Tone); 5], tone| {
+            canvas.put(inside, inside.x + 1, y, name, tone);
             let mut x = left;
-            for (phase, (value, role)) in names.iter().zip(values) {
+            for (phase, (value, tone)) in names.iter().zip(values) {
                 let cut = Rect { width: (x + wide).min(inside.right()).saturating_sub(inside.x), ..inside };
-                canvas.put(cut, x, y, &format!("{phase} {value}"), role);
+                canvas.put(cut, x, y, &format!("{phase} {value}"), tone);
                 x += wide;
             }
             y += 1;
         };
         let mine = failover.phases();
-        row(canvas, "phases", mine.map(|value| (span(value), Role::Text)), Role::Dim);
+        row(canvas, "phases", mine.map(|value| (span(value), Tone::Text)), Tone::Dim);
         // The list's title has the number, too.
         let label = Some(format!("median {}", of)).filter(|label| label.len() < usize::from(NAMES_WIDE));
         let label = label.as_deref().unwrap_or("median");
-        row(canvas, label, medians.map(|value| (span(value), Role::Dim)), Role::Dim);
+        row(canvas, label, medians.map(|value| (span(value), Tone::Dim)), Tone::Dim);
         if let Some(other) = compared {
             let theirs = other.phases();
             row(
                 canvas,
                 &format!("view {}", other.view),
-                theirs.map(|value| (span(value), Role::Text)),
-                Role::Warn,
+                theirs.map(|value| (span(value), Tone::Text)),
+                Tone::Warn,
             );
             let changes = std::array::from_fn(|n| change(theirs[n], mine[n]));
-            row(canvas, "change", changes, Role::Warn);
+            row(canvas, "change", changes, Tone::Warn);
         }
         let last = failover.last_active().map_or("no process became active".to_owned(), |(name, _)| {
             let after = span(failover.phases()[4]);
@@ -524,17 +524,17 @@ impl Phases<'_> {
                 failover.released_by()
             )
         });
-        canvas.put(inside, inside.x + 1, y, &last, Role::Dim);
+        canvas.put(inside, inside.x + 1, y, &last, Tone::Dim);
     }
 }
 
 /// The difference of two durations.
-fn change(before: Option<Nanos>, now: Option<Nanos>) -> (String, Role) {
+fn change(before: Option<Nanos>, now: Option<Nanos>) -> (String, Tone) {
     match (before, now) {
-        (Some(before), Some(now)) if now == before => ("same".to_owned(), Role::Dim),
-        (Some(before), Some(now)) if now > before => (format!("+{}", Nanos(now.0 - before.0)), Role::Warn),
-        (Some(before), Some(now)) => (format!("-{}", Nanos(before.0 - now.0)), Role::Good),
-        _ => ("--".to_owned(), Role::Dim),
+        (Some(before), Some(now)) if now == before => ("same".to_owned(), Tone::Dim),
+        (Some(before), Some(now)) if now > before => (format!("+{}", Nanos(now.0 - before.0)), Tone::Warn),
+        (Some(before), Some(now)) => (format!("-{}", Nanos(before.0 - now.0)), Tone::Good),
+        _ => ("--".to_owned(), Tone::Dim),
     }
 }
 
@@ -546,7 +546,7 @@ fn path(
     failover: &Failover,
     between: impl Fn(Instant, Instant) -> Option<(u16, u16)>,
 ) {
-    canvas.put(inside, inside.x + 1, y, "path", Role::Dim);
+    canvas.put(inside, inside.x + 1, y, "path", Tone::Dim);
     let mut begins = failover.began;
     for (at, (name, span)) in PHASES.iter().zip(failover.phases()).enumerate() {
         // After an unknown phase, the place of the next one is unknown, too.
@@ -556,7 +556,7 @@ fn path(
             between(begins, ends).map(|(from, to)| (from, to - from)).filter(|(_, wide)| *wide > 0)
         {
             // Three, as a phase may have no width, and its neighbours touch then.
-            let (fill, role) = [("=", Role::Title), ("-", Role::Good), ("#", Role::Warn)][at % 3];
+            let (fill, tone) = [("=", Tone::Title), ("-", Tone::Good), ("#", Tone::Warn)][at % 3];
             let label = format!(" {name} ");
             let lines = usize::from(wide).saturating_sub(label.len() + 2);
             let text = if usize::from(wide) >= label.len() + 2 {
@@ -564,7 +564,7 @@ fn path(
             } else {
                 fill.repeat(usize::from(wide))
             };
-            canvas.put(inside, from, y, &text, role);
+            canvas.put(inside, from, y, &text, tone);
         }
         begins = ends;
     }
@@ -572,12 +572,12 @@ fn path(
 
 /// The axis: a figure at every tenth column.
 fn axis(canvas: &mut Canvas<'_>, inside: Rect, left: u16, from: f64, unit: f64) {
-    canvas.put(inside, inside.x + 1, inside.y, "after", Role::Dim);
+    canvas.put(inside, inside.x + 1, inside.y, "after", Tone::Dim);
     let mut x = left;
     while x + MARK_EVERY <= inside.right() {
         let at = from + f64::from(x - left) * unit;
         let text = if at == 0.0 { "0".to_owned() } else { Nanos(at.round() as u64).to_string() };
-        canvas.put(inside, x, inside.y, &text, Role::Dim);
+        canvas.put(inside, x, inside.y, &text, Tone::Dim);
         x += MARK_EVERY;
     }
 }
@@ -607,7 +607,7 @@ mod tests {
         }
     }
 
-    fn moment(process: &str, event: Event, us: u64) -> Moment {
+    fn moment(process: &str, event: EventKind, us: u64) -> Moment {
         let at = Instant(1_000_000_000 + us * 1000);
         Moment { process: name(process), event, at, clock_error: Nanos::ZERO }
     }
@@ -626,15 +626,15 @@ mod tests {
     #[test]
     fn what_comes_long_after_the_failover_does_not_stretch_its_time_line() {
         let mut moments = vec![
-            moment("coord-1", Event::Notice, 0),
-            moment("coord-1", Event::Decide, 50),
-            moment("node-2", Event::Active, 120),
-            moment("app-2", Event::Active, 456),
+            moment("coord-1", EventKind::Notice, 0),
+            moment("coord-1", EventKind::Decide, 50),
+            moment("node-2", EventKind::Active, 120),
+            moment("app-2", EventKind::Active, 456),
         ];
         let whole = failover(moments.clone());
         // A member that was frozen learns of its exclusion, and a survivor has its first request.
-        moments.push(moment("app-2", Event::Service, 4_000_000));
-        moments.push(moment("node-1", Event::ViewReceived, 25_800_000));
+        moments.push(moment("app-2", EventKind::Service, 4_000_000));
+        moments.push(moment("node-1", EventKind::ViewReceived, 25_800_000));
         let late = failover(moments);
         assert_eq!(end(&late), end(&whole));
         for columns in [20, 60, 180] {
@@ -644,8 +644,10 @@ mod tests {
             assert_eq!(unit * 10.0, round_up(unit * 10.0), "the figures on the axis are round");
         }
         // Without any that acts, everything is shown.
-        let none =
-            failover(vec![moment("coord-1", Event::Notice, 0), moment("node-1", Event::ViewReceived, 900)]);
+        let none = failover(vec![
+            moment("coord-1", EventKind::Notice, 0),
+            moment("node-1", EventKind::ViewReceived, 900),
+        ]);
         assert_eq!(end(&none).since(none.began), Nanos::from_micros(900));
     }
 }

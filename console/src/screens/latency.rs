@@ -21,7 +21,7 @@ use crate::state::data::Data;
 use crate::state::table::Move;
 use crate::state::windows::{Before, PERCENTILES, Set, percentile};
 use crate::state::{Model, RowId, ScreenId};
-use crate::theme::Role;
+use crate::theme::Tone;
 use crate::widgets::bars::{self, Side};
 use crate::widgets::canvas::{Canvas, Cell, count};
 use crate::widgets::grid::{Column, Grid};
@@ -69,8 +69,8 @@ impl Screen for Latency {
         let inside = if above.height < 4 {
             above
         } else {
-            let title = Cell::new(format!("Latency, {after}"), Role::Title);
-            canvas.frame(above, &[title], &[Cell::new(format!("before: {before}"), Role::Dim)])
+            let title = Cell::new(format!("Latency, {after}"), Tone::Title);
+            canvas.frame(above, &[title], &[Cell::new(format!("before: {before}"), Tone::Dim)])
         };
         let grid = Grid::of(&COLUMNS, list, &ids);
         grid.draw(canvas, inside, |row| cells(&rows[row]));
@@ -78,10 +78,10 @@ impl Screen for Latency {
         let below = Rect { y: above.bottom(), height: area.height - above.height, ..area };
         let note = model.keymap.fill(if what.small_is_bad { "low is bad" } else { "{down}/{up} select" });
         let sides = if what.before.is_empty() { "" } else { ": before and after" };
-        let title = Cell::new(format!("{}{sides}", what.name), Role::Title);
-        let inside = canvas.frame(below, &[title], &[Cell::new(note, Role::Dim)]);
-        let side = |head, counts, role| Side { head, counts, role };
-        let both = [side("before", &what.before, Role::Dim), side("after", &what.after, Role::Good)];
+        let title = Cell::new(format!("{}{sides}", what.name), Tone::Title);
+        let inside = canvas.frame(below, &[title], &[Cell::new(note, Tone::Dim)]);
+        let side = |head, counts, tone| Side { head, counts, tone };
+        let both = [side("before", &what.before, Tone::Dim), side("after", &what.after, Tone::Good)];
         bars::draw(canvas, inside, if what.before.is_empty() { &both[1..] } else { &both });
     }
 
@@ -173,7 +173,7 @@ fn cells(what: &What) -> Vec<Cell> {
         (Some(before), Some(after)) if before > Nanos::ZERO => {
             let change = (after.0 as f64 / before.0 as f64 - 1.0) * 100.0;
             let bad = if what.small_is_bad { -change } else { change };
-            Cell::new(format!("{change:+.0}%"), if bad > CHANGE_WARNS { Role::Warn } else { Role::Text })
+            Cell::new(format!("{change:+.0}%"), if bad > CHANGE_WARNS { Tone::Warn } else { Tone::Text })
         }
         _ => Cell::none(),
     });

@@ -14,12 +14,12 @@
 //! counts from its value on.
 
 use crate::poll::sample::{Life, ProcessRow};
-use crate::screens::members::{self, lease, margin, renews, role};
+use crate::screens::members::{self, lease, margin, renews, tone};
 use crate::screens::{About, Screen};
 use crate::state::data::Data;
 use crate::state::table::Key;
 use crate::state::{Model, RowId, ScreenId};
-use crate::theme::Role;
+use crate::theme::Tone;
 use crate::widgets::bars::{self, Side};
 use crate::widgets::canvas::{Canvas, Cell, count, rate};
 use crate::widgets::grid::{Column, Grid};
@@ -164,21 +164,21 @@ fn cells(row: &ProcessRow, data: &Data, canvas: &Canvas<'_>) -> Vec<Cell> {
         data.sample.as_ref().and_then(|sample| sample.thresholds).map(|t| u64::from(t.margin_percent));
     let limit = data.lease().zip(percent).map(|(lease, percent)| lease.0.saturating_mul(percent) / 100);
     let left = |value: Option<Nanos>| match (value, limit) {
-        (Some(value), Some(limit)) if value.0 < limit => Cell::new(format!("{value}!"), Role::Warn),
+        (Some(value), Some(limit)) if value.0 < limit => Cell::new(format!("{value}!"), Tone::Warn),
         (value, _) => Cell::maybe(value.map(|value| value.to_string())),
     };
     let per_second = |counter, warns: bool| {
         track.and_then(|track| track.rate(counter)).map_or(Cell::none(), |n| {
-            Cell::new(rate(n), if warns && n > 0.0 { Role::Warn } else { Role::Text })
+            Cell::new(rate(n), if warns && n > 0.0 { Tone::Warn } else { Tone::Text })
         })
     };
     let total = |counter| {
         let n = row.counter(counter);
-        Cell::new(count(n), if n > 0 { Role::Warn } else { Role::Text })
+        Cell::new(count(n), if n > 0 { Tone::Warn } else { Tone::Text })
     };
     vec![
         Cell::text(row.name.to_string()),
-        Cell::new(format!("{sign} {word}").trim_start().to_owned(), role(status)),
+        Cell::new(format!("{sign} {word}").trim_start().to_owned(), tone(status)),
         Cell::text(row.kind.name()),
         Cell::new(held, held_role),
         left(margin(row, at)),
@@ -190,7 +190,7 @@ fn cells(row: &ProcessRow, data: &Data, canvas: &Canvas<'_>) -> Vec<Cell> {
         total(Counter::RenewalsLate),
         total(Counter::RenewalsFailed),
         Cell::text(count(row.counter(Counter::RenewalsCached))),
-        Cell::new(members::spark(row, data, &canvas.glyphs), Role::Dim),
+        Cell::new(members::spark(row, data, &canvas.glyphs), Tone::Dim),
     ]
 }
 
@@ -209,14 +209,14 @@ fn split(model: &Model, body: Rect) -> (Rect, Option<Rect>) {
 }
 
 fn chart(canvas: &mut Canvas<'_>, area: Rect, title: &'static str, counts: &Counts) {
-    let right = [Cell::new(format!("{} renewals", count(counts.len())), Role::Dim)];
-    let inside = canvas.frame(area, &[Cell::new(title, Role::Title)], &right);
-    bars::draw(canvas, inside, &[Side { head: "", counts, role: Role::Good }]);
+    let right = [Cell::new(format!("{} renewals", count(counts.len())), Tone::Dim)];
+    let inside = canvas.frame(area, &[Cell::new(title, Tone::Title)], &right);
+    bars::draw(canvas, inside, &[Side { head: "", counts, tone: Tone::Good }]);
 }
 
 /// Totals of all leases.
 fn title(rows: &[&ProcessRow], data: &Data) -> Vec<Cell> {
-    let mut title = vec![Cell::new(format!("Leases {}", rows.len()), Role::Title)];
+    let mut title = vec![Cell::new(format!("Leases {}", rows.len()), Tone::Title)];
     if let Some(length) = data.lease() {
         title.push(Cell::text(format!("  {length} each")));
     }
@@ -227,12 +227,12 @@ fn title(rows: &[&ProcessRow], data: &Data) -> Vec<Cell> {
     ] {
         let rates = rows.iter().filter_map(|row| data.tracks.get(&row.name)?.rate(counter));
         let all = rates.fold(None, |sum: Option<f64>, one| Some(sum.unwrap_or(0.0) + one));
-        let role = if counter != Counter::RenewalsOnTime && all.is_some_and(|n| n > 0.0) {
-            Role::Warn
+        let tone = if counter != Counter::RenewalsOnTime && all.is_some_and(|n| n > 0.0) {
+            Tone::Warn
         } else {
-            Role::Dim
+            Tone::Dim
         };
-        title.push(Cell::new(format!("  {word} {}", all.map_or("--".to_owned(), |n| rate(n) + "/s")), role));
+        title.push(Cell::new(format!("  {word} {}", all.map_or("--".to_owned(), |n| rate(n) + "/s")), tone));
     }
     title
 }

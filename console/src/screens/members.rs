@@ -17,7 +17,7 @@ use crate::state::data::{CELLS, Data, Status};
 use crate::state::filter::Filter;
 use crate::state::table::{Key, page};
 use crate::state::{Effect, Mode, Model, RowId, ScreenId};
-use crate::theme::{Glyphs, Role};
+use crate::theme::{Glyphs, Tone};
 use crate::view;
 use crate::widgets::canvas::{Canvas, Cell, NONE, count, rate};
 use crate::widgets::grid::{Column, Grid, page_rows};
@@ -185,18 +185,18 @@ pub(crate) const SPARK: u16 = CELLS as u16;
 pub(crate) const STILL: Nanos = Nanos::from_secs(1);
 
 /// The status of a process's lease.
-pub(crate) fn lease(row: &ProcessRow, at: Instant) -> (&'static str, Role) {
+pub(crate) fn lease(row: &ProcessRow, at: Instant) -> (&'static str, Tone) {
     match row.lease {
-        None => (NONE, Role::Dim),
-        Some(_) if matches!(row.life, Life::Down | Life::Left) => (NONE, Role::Dim),
+        None => (NONE, Tone::Dim),
+        Some(_) if matches!(row.life, Life::Down | Life::Left) => (NONE, Tone::Dim),
         Some(lease) => {
             let status = LeaseStatus::of(lease.start, lease.end, row.active, lease.fence > lease.view, at);
-            let role = match status {
-                LeaseStatus::Active => Role::Good,
-                LeaseStatus::Waiting => Role::Warn,
-                LeaseStatus::Fenced | LeaseStatus::Expired => Role::Bad,
+            let tone = match status {
+                LeaseStatus::Active => Tone::Good,
+                LeaseStatus::Waiting => Tone::Warn,
+                LeaseStatus::Fenced | LeaseStatus::Expired => Tone::Bad,
             };
-            (status.name(), role)
+            (status.name(), tone)
         }
     }
 }
@@ -220,19 +220,19 @@ fn suspicions(row: &ProcessRow) -> u64 {
     row.counter(Counter::HeartbeatSuspicions).saturating_add(row.counter(Counter::ProgressSuspicions))
 }
 
-/// The role of a status.
-pub(crate) const fn role(status: Status) -> Role {
+/// The tone of a status.
+pub(crate) const fn tone(status: Status) -> Tone {
     match status {
-        Status::Down => Role::Bad,
+        Status::Down => Tone::Bad,
         Status::NoLease
         | Status::NoAgent
         | Status::Frozen
         | Status::Behind
         | Status::OnHold
-        | Status::Joining => Role::Warn,
-        Status::Stale => Role::Stale,
-        Status::Ok => Role::Good,
-        Status::Left => Role::Dim,
+        | Status::Joining => Tone::Warn,
+        Status::Stale => Tone::Stale,
+        Status::Ok => Tone::Good,
+        Status::Left => Tone::Dim,
     }
 }
 
@@ -329,13 +329,13 @@ fn cells(row: &ProcessRow, data: &Data, at: Instant, glyphs: &Glyphs) -> Vec<Cel
             return Cell::none();
         }
         let n = row.counter(counter);
-        Cell::new(count(n), if n > 0 { Role::Warn } else { Role::Text })
+        Cell::new(count(n), if n > 0 { Tone::Warn } else { Tone::Text })
     };
     let renewals = track.filter(|_| renews(row) && !down).and_then(|t| t.rate(Counter::RenewalsOnTime));
     let beat = track.map(|track| track.still(at)).filter(|_| !down);
     vec![
         Cell::text(row.name.to_string()),
-        Cell::new(state, role(status)),
+        Cell::new(state, tone(status)),
         Cell::text(row.kind.name()),
         Cell::maybe(host(row, data).map(|host| host.name.to_string())),
         Cell::maybe((row.incarnation != Incarnation::NONE).then(|| row.incarnation.to_string())),
@@ -349,9 +349,9 @@ fn cells(row: &ProcessRow, data: &Data, at: Instant, glyphs: &Glyphs) -> Vec<Cel
         Cell::maybe((row.kind == Kind::App).then(|| count(row.counter(Counter::Served)))),
         beat.map_or(Cell::none(), |still| match still {
             still if still < STILL => Cell::text("ok"),
-            still => Cell::new(age(still), Role::Warn),
+            still => Cell::new(age(still), Tone::Warn),
         }),
-        Cell::new(spark(row, data, glyphs), Role::Dim),
+        Cell::new(spark(row, data, glyphs), Tone::Dim),
     ]
 }
 
@@ -375,7 +375,7 @@ fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let inside = if area.height < 4 {
         area
     } else {
-        let mut title = vec![Cell::new(format!("Members {all}"), Role::Title)];
+        let mut title = vec![Cell::new(format!("Members {all}"), Tone::Title)];
         title.extend(tally(data));
         let shown = page(place, rows.len(), page_rows(area));
         let mut right = Vec::new();
@@ -389,7 +389,7 @@ fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         if rows.len() > shown.len() || rows.len() < all {
             right.push(format!("{}-{} of {}", (shown.start + 1).min(shown.end), shown.end, rows.len()));
         }
-        canvas.frame(area, &title, &[Cell::new(right.join("  "), Role::Dim)])
+        canvas.frame(area, &title, &[Cell::new(right.join("  "), Tone::Dim)])
     };
     if rows.is_empty() {
         let none = match data.sample {
@@ -415,7 +415,7 @@ fn tally(data: &Data) -> Vec<Cell> {
         .chain(others)
         .filter_map(|status| {
             let n = sample.processes.iter().filter(|row| data.status(row) == status).count();
-            (n > 0).then(|| Cell::new(format!("  {} {n}", status.words().1), role(status)))
+            (n > 0).then(|| Cell::new(format!("  {} {n}", status.words().1), tone(status)))
         })
         .collect()
 }

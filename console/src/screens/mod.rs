@@ -19,7 +19,7 @@ use crate::state::data::Data;
 use crate::state::filter::Filter;
 use crate::state::table::{Key, List, Move};
 use crate::state::{Effect, Model, RowId, ScreenId};
-use crate::theme::Role;
+use crate::theme::Tone;
 use crate::widgets::canvas::Canvas;
 use crate::widgets::grid::{self, Column};
 use obol_fabric::Instant;
@@ -161,7 +161,7 @@ fn draw_none(
 ) {
     let hidden = format!("the filter matches no {what}; {{back}} clears it");
     let why = model.keymap.fill(if filter.is_empty() { none } else { &hidden });
-    canvas.put(area, area.x + 2, area.y, &why, Role::Dim);
+    canvas.put(area, area.x + 2, area.y, &why, Tone::Dim);
 }
 
 /// A list of this height above, and the area below it if that is high enough.

@@ -15,7 +15,7 @@
 use crate::poll::sample::PathRow;
 use crate::state::Model;
 use crate::state::data::Data;
-use crate::theme::Role;
+use crate::theme::Tone;
 use crate::widgets::canvas::{Canvas, Cell, count};
 use obol_fabric::Nanos;
 use obol_fabric::ip::PulsePathState;
@@ -34,12 +34,12 @@ pub(super) fn height(model: &Model) -> u16 {
 }
 
 /// The state of a path, and how it is shown.
-fn state(row: &PathRow) -> (&'static str, Role) {
+fn state(row: &PathRow) -> (&'static str, Tone) {
     match row.state {
-        _ if row.silent => ("x silent", Role::Bad),
-        PulsePathState::Lost => ("! lost", Role::Bad),
-        PulsePathState::Unheard => ("? unheard", Role::Warn),
-        PulsePathState::Up => ("up", Role::Good),
+        _ if row.silent => ("x silent", Tone::Bad),
+        PulsePathState::Lost => ("! lost", Tone::Bad),
+        PulsePathState::Unheard => ("? unheard", Tone::Warn),
+        PulsePathState::Up => ("up", Tone::Good),
     }
 }
 
@@ -56,23 +56,23 @@ const HEADS: [(&str, usize, bool); 9] = [
     ("JITTER", 8, true),
 ];
 
-fn cells(row: &PathRow, limit: u64) -> [(String, Role); 9] {
+fn cells(row: &PathRow, limit: u64) -> [(String, Tone); 9] {
     let span = |span: Option<Nanos>| span.map_or("--".to_owned(), |span| span.to_string());
     let number = |n: Option<u64>| n.map_or("--".to_owned(), count);
-    let (state, role) = state(row);
+    let (state, tone) = state(row);
     let missed = row.frames.zip(row.pulses).map(|(frames, pulses)| pulses.saturating_sub(frames));
     let margin = row.margin_percent();
     let thin = margin.is_some_and(|margin| margin < limit);
     [
-        (format!("host {}", row.host), Role::Text),
-        (row.address.to_string(), Role::Text),
-        (state.to_owned(), role),
-        (margin.map_or("--".to_owned(), |n| format!("{n} %")), if thin { Role::Warn } else { Role::Text }),
-        (span(row.gap), Role::Text),
-        (row.timeout.to_string(), Role::Text),
-        (number(row.frames), Role::Text),
-        (number(missed), if missed > Some(0) { Role::Warn } else { Role::Text }),
-        (span(row.jitter), Role::Text),
+        (format!("host {}", row.host), Tone::Text),
+        (row.address.to_string(), Tone::Text),
+        (state.to_owned(), tone),
+        (margin.map_or("--".to_owned(), |n| format!("{n} %")), if thin { Tone::Warn } else { Tone::Text }),
+        (span(row.gap), Tone::Text),
+        (row.timeout.to_string(), Tone::Text),
+        (number(row.frames), Tone::Text),
+        (number(missed), if missed > Some(0) { Tone::Warn } else { Tone::Text }),
+        (span(row.jitter), Tone::Text),
     ]
 }
 
@@ -80,22 +80,22 @@ fn cells(row: &PathRow, limit: u64) -> [(String, Role); 9] {
 pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let data = model.data();
     let rows = rows(data);
-    let title = Cell::new(format!("Paths {}", rows.len()), Role::Title);
-    let inside = canvas.frame(area, &[title], &[Cell::new("pulses of the last second", Role::Dim)]);
+    let title = Cell::new(format!("Paths {}", rows.len()), Tone::Title);
+    let inside = canvas.frame(area, &[title], &[Cell::new("pulses of the last second", Tone::Dim)]);
     let limit = data.sample.as_ref().and_then(|sample| sample.thresholds).map_or(0, |t| t.margin_percent);
-    let mut line = |y: u16, cells: &[(String, Role)]| {
+    let mut line = |y: u16, cells: &[(String, Tone)]| {
         let mut x = inside.x + 1;
-        for ((text, role), (_, width, right)) in cells.iter().zip(HEADS) {
+        for ((text, tone), (_, width, right)) in cells.iter().zip(HEADS) {
             let end = x.saturating_add(width as u16);
             if end > inside.x + inside.width {
                 return;
             }
             let shown = if right { format!("{text:>width$}") } else { format!("{text:<width$}") };
-            canvas.put(inside, x, y, &shown, *role);
+            canvas.put(inside, x, y, &shown, *tone);
             x = end + 2;
         }
     };
-    line(inside.y, &HEADS.map(|(head, ..)| (head.to_owned(), Role::Dim)));
+    line(inside.y, &HEADS.map(|(head, ..)| (head.to_owned(), Tone::Dim)));
     for (row, y) in rows.iter().zip(inside.y + 1..inside.y + inside.height) {
         line(y, &cells(row, u64::from(limit)));
     }

@@ -13,7 +13,7 @@ use crate::screens::{About, Screen};
 use crate::state::data::Data;
 use crate::state::table::Key;
 use crate::state::{Model, RowId, ScreenId};
-use crate::theme::Role;
+use crate::theme::Tone;
 use crate::widgets::canvas::{Canvas, Cell, count, wrapped};
 use crate::widgets::grid::{Column, Grid};
 use obol_observe::replicas::{Doing, Log, Replica, Replicas};
@@ -54,7 +54,7 @@ impl Screen for Stores {
         let room = usize::from(inside.width.saturating_sub(4)).max(1);
         let lines = wrapped(&format!("No replica serves: {remedy}."), room);
         for (line, y) in lines.iter().zip(from..inside.bottom()) {
-            canvas.put(inside, inside.x + 2, y, line, Role::Warn);
+            canvas.put(inside, inside.x + 2, y, line, Tone::Warn);
         }
     }
 }
@@ -120,18 +120,18 @@ fn read(data: &Data) -> Option<&Replicas> {
 }
 
 /// The state in a word, and how it is shown.
-fn state(row: &Replica) -> (&'static str, Role) {
+fn state(row: &Replica) -> (&'static str, Tone) {
     match &row.log {
-        None if row.is_unread() => ("no answer", Role::Stale),
-        _ if row.frozen => ("frozen", Role::Bad),
-        _ if !row.member => ("no member", Role::Warn),
-        None if row.activity == Some(Doing::Waits) => ("waits", Role::Bad),
-        None => ("no log", Role::Warn),
-        Some(_) if row.activity == Some(Doing::Stalls) => ("stalls", Role::Bad),
-        Some(_) if row.activity == Some(Doing::TakesOver) => ("takes over", Role::Warn),
-        Some(log) if log.needs_snapshot => ("snapshot", Role::Warn),
-        Some(_) if row.leads => ("leads", Role::Good),
-        Some(_) => ("follows", Role::Text),
+        None if row.is_unread() => ("no answer", Tone::Stale),
+        _ if row.frozen => ("frozen", Tone::Bad),
+        _ if !row.member => ("no member", Tone::Warn),
+        None if row.activity == Some(Doing::Waits) => ("waits", Tone::Bad),
+        None => ("no log", Tone::Warn),
+        Some(_) if row.activity == Some(Doing::Stalls) => ("stalls", Tone::Bad),
+        Some(_) if row.activity == Some(Doing::TakesOver) => ("takes over", Tone::Warn),
+        Some(log) if log.needs_snapshot => ("snapshot", Tone::Warn),
+        Some(_) if row.leads => ("leads", Tone::Good),
+        Some(_) => ("follows", Tone::Text),
     }
 }
 
@@ -187,8 +187,8 @@ fn number(head: &str, log: &Log) -> Option<u64> {
 }
 
 fn cells(row: &Replica, data: &Data) -> Vec<Cell> {
-    let (state, role) = state(row);
-    let mut all = vec![Cell::text(row.name.to_string()), Cell::new(state, role)];
+    let (state, tone) = state(row);
+    let mut all = vec![Cell::text(row.name.to_string()), Cell::new(state, tone)];
     let Some(log) = &row.log else {
         all.resize(COLUMNS.len(), Cell::none());
         return all;
@@ -200,8 +200,8 @@ fn cells(row: &Replica, data: &Data) -> Vec<Cell> {
     all.push(Cell::text(log.pruned.to_string()));
     all.push(match (log.needs_snapshot, log.snapshot_bytes) {
         (true, _) => match &log.loads {
-            Some(loads) => Cell::new(format!("{}/{}", count(loads.bytes), count(loads.of_bytes)), Role::Warn),
-            None => Cell::new("needed", Role::Warn),
+            Some(loads) => Cell::new(format!("{}/{}", count(loads.bytes), count(loads.of_bytes)), Tone::Warn),
+            None => Cell::new("needed", Tone::Warn),
         },
         (false, 0) => Cell::none(),
         (false, bytes) => Cell::text(count(bytes)),
@@ -212,20 +212,20 @@ fn cells(row: &Replica, data: &Data) -> Vec<Cell> {
 }
 
 fn title(data: &Data) -> Vec<Cell> {
-    let Some(all) = read(data) else { return vec![Cell::new("Replicas", Role::Title)] };
-    let mut cells = vec![Cell::new(format!("Replicas {}", all.replicas.len()), Role::Title)];
+    let Some(all) = read(data) else { return vec![Cell::new("Replicas", Tone::Title)] };
+    let mut cells = vec![Cell::new(format!("Replicas {}", all.replicas.len()), Tone::Title)];
     let shown = |n: Option<u64>| n.map_or("--".to_owned(), |n| n.to_string());
     let preset = all.preset.as_deref().unwrap_or("--").to_owned();
     cells.push(Cell::text(format!("  preset {preset}")));
     cells.push(match all.leader {
         Some(leader) => Cell::text(format!("  leader {leader}")),
-        None => Cell::new("  no leader", Role::Bad),
+        None => Cell::new("  no leader", Tone::Bad),
     });
     cells.push(Cell::text(format!("  term {}", shown(all.term))));
     let members = all.replicas.iter().filter(|row| row.member).count() as u64;
     let is_whole = all.redundancy.is_none_or(|n| n >= members);
-    let role = if is_whole { Role::Text } else { Role::Warn };
-    cells.push(Cell::new(format!("  redundancy {} of {members}", shown(all.redundancy)), role));
+    let tone = if is_whole { Tone::Text } else { Tone::Warn };
+    cells.push(Cell::new(format!("  redundancy {} of {members}", shown(all.redundancy)), tone));
     cells
 }
 

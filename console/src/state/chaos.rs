@@ -5,9 +5,10 @@
 use crate::input::Keymap;
 use crate::state::act::Verb;
 use crate::state::{Effect, Mode, Model, Prompt, RowId, ScreenId};
+use obol_chaos::drills::Journal;
+use obol_chaos::drills::engine::progress::Progress;
 use obol_fabric::{Instant, Name};
-use serde::Deserialize;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 /// The screen of drills.
 pub(crate) const SCREEN: ScreenId = ScreenId("Chaos");
@@ -35,34 +36,6 @@ pub(crate) struct Preview {
     pub(crate) hits: String,
 }
 
-/// The shown part of a drill's journal.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-pub(crate) struct Journal {
-    pub(crate) verdict: String,
-    pub(crate) count: u32,
-    pub(crate) void: u32,
-    pub(crate) figures_us: BTreeMap<String, Figure>,
-    pub(crate) judged: Vec<Judged>,
-    pub(crate) remarks: Vec<String>,
-}
-
-/// A distribution in microseconds.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-pub(crate) struct Figure {
-    pub(crate) n: u64,
-    pub(crate) p50: Option<f64>,
-    pub(crate) p99: Option<f64>,
-    pub(crate) max: f64,
-}
-
-/// A bound of a drill and its result.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-pub(crate) struct Judged {
-    pub(crate) metric: String,
-    pub(crate) of: String,
-    pub(crate) holds: Option<bool>,
-}
-
 /// A run that ended: its journal, or why there is none.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Run {
@@ -80,7 +53,7 @@ pub(crate) enum DrillUpdate {
     /// Completed repetitions of the running drill, and their total.
     Done { done: u32, of: u32 },
     /// The running repetition and step, and its stage.
-    Stage { step: String, words: String },
+    Stage(Progress),
     /// The result of an action on a process.
     Acted { verb: Verb, who: Name, how: Result<(), String> },
     /// The drill has ended.
@@ -221,10 +194,13 @@ impl Model {
                 });
             }
             DrillUpdate::Done { done, of } => self.chaos.done = Some((done, of)),
-            DrillUpdate::Stage { step, words } => match &mut self.chaos.stages {
-                Some((of, parts)) if *of == step => parts.push(words),
-                stages => *stages = Some((step, vec![words])),
-            },
+            DrillUpdate::Stage(Progress { number, step, stage }) => {
+                let (step, words) = (format!("{number} {step}"), stage.to_string());
+                match &mut self.chaos.stages {
+                    Some((of, parts)) if *of == step => parts.push(words),
+                    stages => *stages = Some((step, vec![words])),
+                }
+            }
             DrillUpdate::Ended { found } => {
                 self.chaos.done = None;
                 self.chaos.stages = None;

@@ -8,7 +8,7 @@ use crate::state::windows::{WINDOW, Windows};
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::Kind;
 use obol_membership::metrics::Counter;
-use obol_membership::recorder::Kind as Event;
+use obol_membership::recorder::EventKind;
 use obol_observe::event_text;
 use obol_observe::failovers::{self, Departures, Failover};
 use obol_observe::timeline::History;
@@ -439,13 +439,13 @@ impl Data {
             self.names.entry(named.who).or_insert(named.name);
         }
         for event in &sample.events {
-            if event.event == Event::Joined {
+            if event.event == EventKind::Joined {
                 self.names.insert(Incarnation(event.a), event.process);
             }
-            if event.event == Event::Decide {
+            if event.event == EventKind::Decide {
                 self.decided.take(ViewId(event.a), event.at);
             }
-            if event.event == Event::LeaseLost
+            if event.event == EventKind::LeaseLost
                 && let Some(track) = self.tracks.get_mut(&event.process)
             {
                 track.lapse(event.at, sample.at);

@@ -7,7 +7,7 @@ use strum::{EnumString, IntoStaticStr, VariantArray, VariantNames};
 
 /// The purpose of a piece of text, which a theme maps to a style.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
+pub(crate) enum Tone {
     /// Ordinary text.
     Text,
     /// Less important: heads, units, lines.
@@ -84,32 +84,32 @@ impl Theme {
         }
     }
 
-    /// The style of a role.
-    pub(crate) fn style(self, role: Role) -> Style {
+    /// The style of a tone.
+    pub(crate) fn style(self, tone: Tone) -> Style {
         let plain = Style::new();
-        if role == Role::Text {
+        if tone == Tone::Text {
             return plain;
         }
         if self == Self::Mono {
-            return match role {
-                Role::Dim | Role::Stale => plain.add_modifier(Modifier::DIM),
-                Role::Selected | Role::Armed => plain.add_modifier(Modifier::REVERSED),
-                Role::Text | Role::Good => plain,
-                Role::Title | Role::Key | Role::Warn | Role::Bad => plain.add_modifier(Modifier::BOLD),
+            return match tone {
+                Tone::Dim | Tone::Stale => plain.add_modifier(Modifier::DIM),
+                Tone::Selected | Tone::Armed => plain.add_modifier(Modifier::REVERSED),
+                Tone::Text | Tone::Good => plain,
+                Tone::Title | Tone::Key | Tone::Warn | Tone::Bad => plain.add_modifier(Modifier::BOLD),
             };
         }
         let [dim, title, good, warn, bad, stale, key] = self.palette();
-        match role {
-            Role::Text => plain,
-            Role::Dim => plain.fg(dim),
-            Role::Title => plain.fg(title).add_modifier(Modifier::BOLD),
-            Role::Good => plain.fg(good),
-            Role::Warn => plain.fg(warn),
-            Role::Bad => plain.fg(bad).add_modifier(Modifier::BOLD),
-            Role::Stale => plain.fg(stale),
-            Role::Key => plain.fg(key),
-            Role::Selected => plain.add_modifier(Modifier::REVERSED),
-            Role::Armed => plain.fg(bad).add_modifier(Modifier::REVERSED | Modifier::BOLD),
+        match tone {
+            Tone::Text => plain,
+            Tone::Dim => plain.fg(dim),
+            Tone::Title => plain.fg(title).add_modifier(Modifier::BOLD),
+            Tone::Good => plain.fg(good),
+            Tone::Warn => plain.fg(warn),
+            Tone::Bad => plain.fg(bad).add_modifier(Modifier::BOLD),
+            Tone::Stale => plain.fg(stale),
+            Tone::Key => plain.fg(key),
+            Tone::Selected => plain.add_modifier(Modifier::REVERSED),
+            Tone::Armed => plain.fg(bad).add_modifier(Modifier::REVERSED | Modifier::BOLD),
         }
     }
 
@@ -222,12 +222,12 @@ mod tests {
     #[test]
     fn no_theme_paints_a_background_and_mono_has_no_colour() {
         for &theme in Theme::ALL {
-            for role in
-                [Role::Text, Role::Dim, Role::Good, Role::Warn, Role::Bad, Role::Selected, Role::Armed]
+            for tone in
+                [Tone::Text, Tone::Dim, Tone::Good, Tone::Warn, Tone::Bad, Tone::Selected, Tone::Armed]
             {
-                let style = theme.style(role);
-                assert_eq!(style.bg, None, "{theme:?} {role:?}");
-                assert!(theme != Theme::Mono || style.fg.is_none(), "{role:?}");
+                let style = theme.style(tone);
+                assert_eq!(style.bg, None, "{theme:?} {tone:?}");
+                assert!(theme != Theme::Mono || style.fg.is_none(), "{tone:?}");
             }
         }
     }

@@ -282,7 +282,7 @@ fn a_lost_lease_has_no_margin() {
         let mut sample = samples::healthy(at);
         let mut event = samples::degraded(at).events[0];
         (event.process, event.event, event.at) =
-            (samples::name("node-2"), obol_membership::recorder::Kind::LeaseLost, at - ago);
+            (samples::name("node-2"), obol_membership::recorder::EventKind::LeaseLost, at - ago);
         sample.events.push(event);
         let mut data = Data::default();
         data.take(Arc::new(sample));

@@ -3,7 +3,7 @@
 
 use crate::state::Model;
 use crate::state::alerts::Raised;
-use crate::theme::Role;
+use crate::theme::Tone;
 use crate::widgets::canvas::{Canvas, Cell, clock, wrapped};
 use obol_fabric::Instant;
 use obol_observe::calendar::age;
@@ -15,37 +15,37 @@ const WIDE_MAX: u16 = 110;
 const INDENT: &str = "    ";
 
 /// The lines of an alert.
-fn of_alert(model: &Model, one: &Raised, unix: impl Fn(Instant) -> u64, lines: &mut Vec<(String, Role)>) {
+fn of_alert(model: &Model, one: &Raised, unix: impl Fn(Instant) -> u64, lines: &mut Vec<(String, Tone)>) {
     let now = model.data().sample.as_ref().map_or(one.last, |sample| sample.at);
     let rule = one.rule();
     let known = if model.acknowledged.contains(&one.key()) { "  acknowledged" } else { "" };
     let since = format!("since {} ({})", clock(unix(one.since)), age(now.since(one.since)));
-    lines.push((format!("! {}  {}  {since}{known}", rule.name, one.who), Role::Warn));
-    lines.push((format!("{INDENT}{}", one.clause), Role::Text));
-    lines.push((format!("{INDENT}do: {}", rule.remedy), Role::Text));
-    lines.push((format!("{INDENT}docs/alerts.md, {}", rule.section), Role::Dim));
+    lines.push((format!("! {}  {}  {since}{known}", rule.name, one.who), Tone::Warn));
+    lines.push((format!("{INDENT}{}", one.clause), Tone::Text));
+    lines.push((format!("{INDENT}do: {}", rule.remedy), Tone::Text));
+    lines.push((format!("{INDENT}docs/alerts.md, {}", rule.section), Tone::Dim));
 }
 
 /// Everything, wrapped to this width.
-fn lines(model: &Model, wide: usize) -> Vec<(String, Role)> {
+fn lines(model: &Model, wide: usize) -> Vec<(String, Tone)> {
     let data = model.data();
     let mut lines = Vec::new();
-    let Some(sample) = &data.sample else { return vec![("nothing was read yet".to_owned(), Role::Dim)] };
+    let Some(sample) = &data.sample else { return vec![("nothing was read yet".to_owned(), Tone::Dim)] };
     let unix = |at: Instant| sample.unix.saturating_sub(sample.at.since(at).0);
     let alerting = &data.alerting;
     match &alerting.spell {
-        None => lines.push((format!("The cluster is {}", sample.health.name()), Role::Title)),
+        None => lines.push((format!("The cluster is {}", sample.health.name()), Tone::Title)),
         Some(spell) => {
             let since = format!("since {} ({})", clock(unix(spell.since)), age(sample.at.since(spell.since)));
-            lines.push((format!("The cluster is {}  {since}", spell.health.name()), Role::Title));
-            lines.extend(spell.reasons.iter().map(|reason| (format!("! {reason}"), Role::Warn)));
-            lines.push((format!("{INDENT}do: {}", spell.remedy()), Role::Text));
-            lines.push((format!("{INDENT}docs/alerts.md, {}", spell.section()), Role::Dim));
+            lines.push((format!("The cluster is {}  {since}", spell.health.name()), Tone::Title));
+            lines.extend(spell.reasons.iter().map(|reason| (format!("! {reason}"), Tone::Warn)));
+            lines.push((format!("{INDENT}do: {}", spell.remedy()), Tone::Text));
+            lines.push((format!("{INDENT}docs/alerts.md, {}", spell.section()), Tone::Dim));
         }
     }
     let raised: Vec<&Raised> = alerting.raised().collect();
     let other = if alerting.spell.is_some() { "Other alerts" } else { "Alerts" };
-    lines.push((format!("{other}: {}", raised.len()), Role::Title));
+    lines.push((format!("{other}: {}", raised.len()), Tone::Title));
     raised.into_iter().for_each(|one| of_alert(model, one, unix, &mut lines));
     let alerts =
         alerting.history.iter().map(|one| (one.since, one.last, one.rule().name, one.clause.clone()));
@@ -54,17 +54,17 @@ fn lines(model: &Model, wide: usize) -> Vec<(String, Role)> {
     let mut ended: Vec<_> = alerts.chain(spells).collect();
     ended.sort_by_key(|(_, last, ..)| std::cmp::Reverse(*last));
     if !ended.is_empty() {
-        lines.push(("Ended, as far as this console has seen".to_owned(), Role::Title));
+        lines.push(("Ended, as far as this console has seen".to_owned(), Tone::Title));
     }
     for (since, last, name, why) in ended {
         let (from, to) = (clock(unix(since)), clock(unix(last)));
-        lines.push((format!("{from} to {to}  {name}: {why}"), Role::Dim));
+        lines.push((format!("{from} to {to}  {name}: {why}"), Tone::Dim));
     }
-    let parts = |(line, role): (String, Role)| {
+    let parts = |(line, tone): (String, Tone)| {
         let parts = wrapped(&line, wide).into_iter().enumerate();
         let part = |(at, part): (usize, String)| {
             let indent = if at > 0 || line.starts_with(INDENT) { INDENT } else { "" };
-            (format!("{indent}{}", part.trim_start()), role)
+            (format!("{indent}{}", part.trim_start()), tone)
         };
         parts.map(part).collect::<Vec<_>>()
     };
@@ -72,7 +72,7 @@ fn lines(model: &Model, wide: usize) -> Vec<(String, Role)> {
 }
 
 /// All pages for this area.
-fn pages(model: &Model, area: Rect) -> Vec<Vec<(String, Role)>> {
+fn pages(model: &Model, area: Rect) -> Vec<Vec<(String, Tone)>> {
     let height = usize::from(area.height.saturating_sub(2)).max(1);
     let wide = usize::from(area.width.min(WIDE_MAX)).saturating_sub(4 + INDENT.len()).max(10);
     lines(model, wide).chunks(height).map(<[_]>::to_vec).collect()
@@ -98,11 +98,11 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let title = format!("Alerts  {} of {}", at + 1, pages.len());
     let hint =
         model.keymap.fill("{alerts} acknowledges in this console, {down} {up} pages, any other key closes");
-    let inside = canvas.frame(place, &[Cell::new(title, Role::Title)], &[Cell::new(hint, Role::Dim)]);
-    for (at, (line, role)) in lines.iter().enumerate() {
+    let inside = canvas.frame(place, &[Cell::new(title, Tone::Title)], &[Cell::new(hint, Tone::Dim)]);
+    for (at, (line, tone)) in lines.iter().enumerate() {
         let y = inside.y + u16::try_from(at).unwrap_or(0);
         if y < inside.bottom() {
-            canvas.put(inside, inside.x + 1, y, line, *role);
+            canvas.put(inside, inside.x + 1, y, line, *tone);
         }
     }
 }

@@ -4,7 +4,7 @@
 use crate::input::{Group, Press};
 use crate::screens::{self, Screen};
 use crate::state::Model;
-use crate::theme::Role;
+use crate::theme::Tone;
 use crate::view::glossary;
 use crate::widgets::canvas::{Canvas, Cell, width, wrapped};
 use ratatui::layout::Rect;
@@ -21,7 +21,7 @@ const MEANS_MOST: u16 = 110;
 enum Line {
     Title(&'static str),
     /// A term and its explanation; a continued line has no term.
-    Entry(String, String, Role),
+    Entry(String, String, Tone),
     Empty,
 }
 
@@ -36,7 +36,7 @@ struct Page {
 /// Every key, by its group.
 fn keys(model: &Model, gaps: bool) -> Vec<Line> {
     let mut all = Vec::new();
-    let entry = |keys: String, help: &str| Line::Entry(keys, help.to_owned(), Role::Key);
+    let entry = |keys: String, help: &str| Line::Entry(keys, help.to_owned(), Tone::Key);
     for &group in Group::VARIANTS {
         if gaps && !all.is_empty() {
             all.push(Line::Empty);
@@ -74,7 +74,7 @@ fn meanings(screen: &dyn Screen, wide: u16) -> Vec<Line> {
     for (head, means) in all {
         for (at, part) in wrapped(means, room).into_iter().enumerate() {
             let head = if at == 0 { head } else { "" };
-            lines.push(Line::Entry(format!("{head:<heads$}", heads = usize::from(heads)), part, Role::Title));
+            lines.push(Line::Entry(format!("{head:<heads$}", heads = usize::from(heads)), part, Tone::Title));
         }
     }
     lines
@@ -112,7 +112,7 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let pages = pages(model, area);
     let at = model.help_page.min(pages.len() - 1);
     let Page { title, columns, lines } = &pages[at];
-    let is_keys = matches!(lines.first(), Some(Line::Title(_) | Line::Entry(_, _, Role::Key)));
+    let is_keys = matches!(lines.first(), Some(Line::Title(_) | Line::Entry(_, _, Tone::Key)));
     let wide = match (is_keys, columns) {
         (true, 2) => 2 * GROUP_WIDE + 4,
         (true, _) => GROUP_WIDE + 4,
@@ -132,7 +132,7 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     }
     let title = format!("{title}  {} of {}", at + 1, pages.len());
     let hint = model.keymap.fill("{help} next page, any other key closes");
-    let inside = canvas.frame(place, &[Cell::new(title, Role::Title)], &[Cell::new(hint, Role::Dim)]);
+    let inside = canvas.frame(place, &[Cell::new(title, Tone::Title)], &[Cell::new(hint, Tone::Dim)]);
     for (at, line) in lines.iter().enumerate() {
         let column = u16::try_from(at / rows.max(1)).unwrap_or(0);
         let x = inside.x + 1 + column * GROUP_WIDE;
@@ -142,12 +142,12 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         }
         match line {
             Line::Title(title) => {
-                canvas.put(inside, x, y, title, Role::Title);
+                canvas.put(inside, x, y, title, Tone::Title);
             }
-            Line::Entry(head, means, role) => {
-                canvas.put(inside, x, y, head, *role);
+            Line::Entry(head, means, tone) => {
+                canvas.put(inside, x, y, head, *tone);
                 let from = if is_keys { x + KEYS_WIDE } else { x + width(head) + 2 };
-                canvas.put(inside, from, y, means, Role::Text);
+                canvas.put(inside, from, y, means, Tone::Text);
             }
             Line::Empty => {}
         }

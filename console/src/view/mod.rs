@@ -23,7 +23,7 @@ pub(crate) mod tests;
 use crate::input::Action;
 use crate::screens::{self, Screen};
 use crate::state::{Mode, Model, Prompt};
-use crate::theme::Role;
+use crate::theme::Tone;
 use crate::widgets::canvas::{Canvas, Cell, Hit, clock, count, width};
 use obol_fabric::Nanos;
 use obol_observe::Health;
@@ -132,7 +132,7 @@ fn paint(model: &Model, buffer: &mut Buffer) -> Vec<(Rect, Hit)> {
     tabs(model, &mut canvas, areas.tabs);
     let reasons = reasons(model);
     let room = usize::from(areas.reasons.height);
-    for (at, (sign, text, role)) in reasons.iter().enumerate().take(room) {
+    for (at, (sign, text, tone)) in reasons.iter().enumerate().take(room) {
         let more = if at + 1 == room && reasons.len() > room {
             model.keymap.fill(&format!("({} more: {{alerts}})  ", reasons.len() - room))
         } else {
@@ -146,7 +146,7 @@ fn paint(model: &Model, buffer: &mut Buffer) -> Vec<(Rect, Hit)> {
         } else {
             &line
         };
-        canvas.put(areas.reasons, 1, y, line, *role);
+        canvas.put(areas.reasons, 1, y, line, *tone);
     }
     screens::shown(model).draw(model, &mut canvas, areas.body);
     footer(model, &mut canvas, areas.footer);
@@ -184,20 +184,20 @@ pub(crate) fn glossary(screen: &dyn Screen) -> Vec<(&'static str, &'static str)>
 }
 
 /// Why the cluster is not healthy, or cannot be read.
-fn reasons(model: &Model) -> Vec<(&'static str, String, Role)> {
+fn reasons(model: &Model) -> Vec<(&'static str, String, Tone)> {
     let mut all = Vec::new();
     if let Some(why) = &model.lost {
         let seen = model.stale().map_or(String::new(), |since| format!(" (last read {} ago)", age(since)));
-        all.push(("?", format!("{why}{seen}"), Role::Stale));
+        all.push(("?", format!("{why}{seen}"), Tone::Stale));
     }
     if let Some(sample) = &model.data().sample {
         let is_outage = sample.health.is_known_to_serve() == Some(false);
-        let role = if is_outage { Role::Bad } else { Role::Warn };
-        all.extend(sample.reasons.iter().map(|reason| ("!", reason.clone(), role)));
+        let tone = if is_outage { Tone::Bad } else { Tone::Warn };
+        all.extend(sample.reasons.iter().map(|reason| ("!", reason.clone(), tone)));
     }
     let data = model.data();
     let shown = data.alerting.raised().filter(|one| !model.acknowledged.contains(&one.key()));
-    all.extend(shown.map(|one| ("!", format!("{}: {}", one.rule().name, one.clause), Role::Warn)));
+    all.extend(shown.map(|one| ("!", format!("{}: {}", one.rule().name, one.clause), Tone::Warn)));
     if let (Some(mark), Some(sample)) = (data.note(), &data.sample) {
         // Zero counts are shown of members only.
         let shown = data.since.each().enumerate().filter(|(at, (_, n))| *at < 3 || *n > 0);
@@ -211,7 +211,7 @@ fn reasons(model: &Model) -> Vec<(&'static str, String, Role)> {
         // It keeps its line for a while, however many reasons there are; then what is wrong comes first.
         let is_fresh = sample.at.since(mark.at) < NOTE_FRESH;
         let place = if is_fresh { all.len().min(usize::from(REASONS_MAX) - 1) } else { all.len() };
-        all.insert(place, ("*", text, Role::Text));
+        all.insert(place, ("*", text, Tone::Text));
     }
     if let Some(banner) = rollout::banner(data) {
         all.insert(0, banner);
@@ -236,12 +236,12 @@ fn fit<'a>(text: &'a str, between: &str, room: u16) -> &'a str {
 fn header(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let sample = model.data().sample.as_deref();
     let health = match sample.map(|sample| sample.health) {
-        _ if model.lost.is_some() || sample.is_none() => Cell::new("? not read", Role::Stale),
-        Some(Health::Healthy) => Cell::new("ok healthy", Role::Good),
-        Some(health @ Health::Degraded) => Cell::new(format!("! {}", health.name()), Role::Warn),
-        Some(health @ Health::Unknown) => Cell::new(format!("? {}", health.name()), Role::Stale),
+        _ if model.lost.is_some() || sample.is_none() => Cell::new("? not read", Tone::Stale),
+        Some(Health::Healthy) => Cell::new("ok healthy", Tone::Good),
+        Some(health @ Health::Degraded) => Cell::new(format!("! {}", health.name()), Tone::Warn),
+        Some(health @ Health::Unknown) => Cell::new(format!("? {}", health.name()), Tone::Stale),
         Some(health @ (Health::Unavailable | Health::Unreachable)) => {
-            Cell::new(format!("x {}", health.name()), Role::Bad)
+            Cell::new(format!("x {}", health.name()), Tone::Bad)
         }
         None => Cell::none(),
     };
@@ -250,24 +250,24 @@ fn header(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         view.map_or("view --".to_owned(), |view| format!("view {} ({} members)", view.id, view.members));
     let leader = sample.and_then(|sample| sample.leader).map_or("--".to_owned(), |name| name.to_string());
     let feed = match (&model.frozen, model.stale()) {
-        _ if model.replay.is_some() => Cell::new("REPLAY", Role::Title),
-        (Some(_), _) => Cell::new("FROZEN", Role::Armed),
-        (None, Some(old)) => Cell::new(format!("STALE {}", age(old)), Role::Stale),
-        (None, None) if sample.is_none() => Cell::new("WAITING", Role::Stale),
-        (None, None) => Cell::new("LIVE", Role::Good),
+        _ if model.replay.is_some() => Cell::new("REPLAY", Tone::Title),
+        (Some(_), _) => Cell::new("FROZEN", Tone::Armed),
+        (None, Some(old)) => Cell::new(format!("STALE {}", age(old)), Tone::Stale),
+        (None, None) if sample.is_none() => Cell::new("WAITING", Tone::Stale),
+        (None, None) => Cell::new("LIVE", Tone::Good),
     };
     let time = sample.map_or(String::new(), |sample| clock(sample.unix));
-    let recording = Cell::new(if model.recording.is_some() { "REC" } else { "" }, Role::Armed);
+    let recording = Cell::new(if model.recording.is_some() { "REC" } else { "" }, Tone::Armed);
     // Parts with smaller numbers are kept longer.
     let mut parts = vec![
-        (5, Cell::new("OBOL", Role::Title)),
-        (3, Cell::new(model.cluster.to_string(), Role::Title)),
+        (5, Cell::new("OBOL", Tone::Title)),
+        (3, Cell::new(model.cluster.to_string(), Tone::Title)),
         (0, health),
         (2, Cell::text(view)),
         (4, Cell::text(format!("leader {leader}"))),
         (7, recording),
         (1, feed),
-        (6, Cell::new(time, Role::Dim)),
+        (6, Cell::new(time, Tone::Dim)),
     ];
     parts.retain(|(_, cell)| !cell.text.is_empty());
     let total = |parts: &[(u8, Cell)]| parts.iter().map(|(_, cell)| cell.width() + 2).sum::<u16>();
@@ -283,16 +283,16 @@ fn header(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
             let wide: u16 = parts[at..].iter().map(|(_, cell)| cell.width() + 2).sum::<u16>() - 1;
             x = x.max(area.right().saturating_sub(wide));
         }
-        x = canvas.put(area, x, area.y, &cell.text, cell.role) + 2;
+        x = canvas.put(area, x, area.y, &cell.text, cell.tone) + 2;
     }
 }
 
 fn tabs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let hints = [
-        Cell::new(model.keymap.hint(Action::Help), Role::Key),
-        Cell::new(" help  ", Role::Dim),
-        Cell::new(model.keymap.hint(Action::Quit), Role::Key),
-        Cell::new(" quit", Role::Dim),
+        Cell::new(model.keymap.hint(Action::Help), Tone::Key),
+        Cell::new(" help  ", Tone::Dim),
+        Cell::new(model.keymap.hint(Action::Quit), Tone::Key),
+        Cell::new(" quit", Tone::Dim),
     ];
     let hints_wide = hints.iter().map(Cell::width).sum::<u16>();
     let names: u16 = screens::all().map(|screen| width(screen.id().0) + 4).sum::<u16>();
@@ -304,7 +304,7 @@ fn tabs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     for screen in screens::all() {
         let shown = screen.id() == model.screen;
         let from = x;
-        let (key, name) = if shown { (Role::Title, Role::Title) } else { (Role::Key, Role::Dim) };
+        let (key, name) = if shown { (Tone::Title, Tone::Title) } else { (Tone::Key, Tone::Dim) };
         let number =
             if shown && !short { format!("[{}", screen.number()) } else { screen.number().to_string() };
         x = canvas.put(area, x, area.y, &number, key);
@@ -325,7 +325,7 @@ fn tabs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
             from.max(area.right().saturating_sub(width(&banner) + 1)),
             area.y,
             &banner,
-            Role::Armed,
+            Tone::Armed,
         );
         return;
     }
@@ -338,7 +338,7 @@ fn tabs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
 const PLAY_KEYS: &str = "{freeze} play or stop   {slower} {faster} speed   {step-back} {step-forward} step   {event-back} {event-forward} view change";
 
 fn footer(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
-    let line = |canvas: &mut Canvas<'_>, text: &str, role| canvas.put(area, area.x + 1, area.y, text, role);
+    let line = |canvas: &mut Canvas<'_>, text: &str, tone| canvas.put(area, area.x + 1, area.y, text, tone);
     match &model.mode {
         Mode::Typing { what, text } => {
             let (sign, help) = match what {
@@ -348,22 +348,22 @@ fn footer(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
                 Prompt::Palette => (":", "a command or a screen by name   Enter, Esc"),
                 Prompt::SortBy => ("sort by: ", "a column   Enter, Esc"),
             };
-            let x = line(canvas, &format!("{sign}{text}"), Role::Text);
-            let x = canvas.put(area, x, area.y, " ", Role::Selected);
-            canvas.put(area, x + 3, area.y, help, Role::Dim);
+            let x = line(canvas, &format!("{sign}{text}"), Tone::Text);
+            let x = canvas.put(area, x, area.y, " ", Tone::Selected);
+            canvas.put(area, x + 3, area.y, help, Tone::Dim);
         }
         Mode::Leaving => {
             let text = format!("Quitting ends cluster {} and all its processes. End it? y/N", model.cluster);
-            line(canvas, &text, Role::Armed);
+            line(canvas, &text, Tone::Armed);
         }
         Mode::Confirm { verb, who } => {
             let text =
                 format!("{} of cluster {}? y/N", verb.means().replace("{}", who.as_str()), model.cluster);
-            line(canvas, &text, Role::Armed);
+            line(canvas, &text, Tone::Armed);
         }
         Mode::Normal | Mode::Help | Mode::Alerts | Mode::Detail => {
             if let Some(note) = &model.note {
-                line(canvas, note, Role::Warn);
+                line(canvas, note, Tone::Warn);
                 return;
             }
             let frozen = model.frozen.as_ref().map(|frozen| {
@@ -379,14 +379,14 @@ fn footer(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
                 format!("{keys}   {} behind", age(obol_fabric::Nanos(behind)))
             });
             let hints = frozen.unwrap_or_else(|| model.keymap.fill(screens::shown(model).hints(model)));
-            let x = line(canvas, fit(&hints, "   ", area.width.saturating_sub(1)), Role::Dim);
+            let x = line(canvas, fit(&hints, "   ", area.width.saturating_sub(1)), Tone::Dim);
             if let Some(sample) = &model.data().sample {
                 let cost = sample.cost;
                 let again = if cost.torn > 0 { format!("  {} repeated", cost.torn) } else { String::new() };
                 let text =
                     format!("{} READs  {}B{again}  {}", count(cost.reads), count(cost.bytes), cost.took);
                 if area.right() > x + width(&text) + 3 {
-                    canvas.put(area, area.right() - width(&text) - 1, area.y, &text, Role::Dim);
+                    canvas.put(area, area.right() - width(&text) - 1, area.y, &text, Tone::Dim);
                 }
             }
         }

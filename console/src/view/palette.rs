@@ -1,7 +1,7 @@
 //! The choices while a name is typed: a list above the input line, with the marked one highlighted.
 
 use crate::state::{Mode, Model};
-use crate::theme::Role;
+use crate::theme::Tone;
 use crate::widgets::canvas::{Canvas, Cell, Hit, width};
 use ratatui::layout::Rect;
 
@@ -30,21 +30,21 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let rows = usize::from(rows);
     let first = marked.map_or(0, |at| (at + 1).saturating_sub(rows));
     let shown = first..(first + rows).min(candidates.len());
-    let title = [Cell::new(format!("{} to choose from", candidates.len()), Role::Title)];
-    let hint = [Cell::new("Up and Down select, Tab completes, Enter runs it", Role::Dim)];
+    let title = [Cell::new(format!("{} to choose from", candidates.len()), Tone::Title)];
+    let hint = [Cell::new("Up and Down select, Tab completes, Enter runs it", Tone::Dim)];
     let inside = canvas.frame(place, &title, &hint);
     let names = candidates.iter().map(|choice| width(&choice.name)).max().unwrap_or(0);
     let keys = if candidates.iter().any(|choice| !choice.key.is_empty()) { KEY_WIDE } else { 0 };
     for (y, at) in (inside.y..).zip(shown) {
         let choice = &candidates[at];
-        canvas.put(inside, inside.x + 2, y, &choice.name, Role::Text);
-        canvas.put(inside, inside.x + 2 + names + 2, y, &choice.key, Role::Key);
-        canvas.put(inside, inside.x + 2 + names + 2 + keys, y, &choice.help, Role::Dim);
+        canvas.put(inside, inside.x + 2, y, &choice.name, Tone::Text);
+        canvas.put(inside, inside.x + 2 + names + 2, y, &choice.key, Tone::Key);
+        canvas.put(inside, inside.x + 2 + names + 2 + keys, y, &choice.help, Tone::Dim);
         canvas.hits.push((Rect { y, height: 1, ..inside }, Hit::Choice(at)));
         if marked == Some(at) {
-            canvas.shade(inside, y, Role::Selected);
+            canvas.shade(inside, y, Tone::Selected);
             let here = canvas.glyphs.here;
-            canvas.put(inside, inside.x, y, here, Role::Selected);
+            canvas.put(inside, inside.x, y, here, Tone::Selected);
         }
     }
 }

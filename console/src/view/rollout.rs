@@ -5,7 +5,7 @@
 //! ```
 
 use crate::state::data::Data;
-use crate::theme::Role;
+use crate::theme::Tone;
 use obol_fabric::Nanos;
 use obol_observe::annotations::RolloutStep;
 use obol_observe::calendar::age;
@@ -15,23 +15,23 @@ const SHOWN: Nanos = Nanos::from_secs(60);
 /// The gate writes more often than this; without news it has probably been killed.
 const SILENT: Nanos = Nanos::from_secs(15);
 
-/// The rollout that goes on, or ended just now: sign, text and role.
-pub(super) fn banner(data: &Data) -> Option<(&'static str, String, Role)> {
+/// The rollout that goes on, or ended just now: sign, text and tone.
+pub(super) fn banner(data: &Data) -> Option<(&'static str, String, Tone)> {
     let (began, mark) = data.rollout.as_ref()?;
     let rollout = mark.rollout.as_ref()?;
     let now = data.sample.as_ref()?.at;
     let old = now.since(mark.at);
-    let (what, role) = match rollout.step {
+    let (what, tone) = match rollout.step {
         RolloutStep::Over if old > SHOWN => return None,
         RolloutStep::Over => {
-            let role = if rollout.phase == "passed" { Role::Good } else { Role::Bad };
-            (format!("{} {} ago", rollout.phase, age(old)), role)
+            let tone = if rollout.phase == "passed" { Tone::Good } else { Tone::Bad };
+            (format!("{} {} ago", rollout.phase, age(old)), tone)
         }
-        _ if old > SILENT => (format!("{}, and no news of it for {}", rollout.phase, age(old)), Role::Stale),
+        _ if old > SILENT => (format!("{}, and no news of it for {}", rollout.phase, age(old)), Tone::Stale),
         _ if rollout.wrong.is_empty() => {
-            (format!("{} for {}", rollout.phase, age(now.since(*began))), Role::Title)
+            (format!("{} for {}", rollout.phase, age(now.since(*began))), Tone::Title)
         }
-        _ => (format!("{} for {}", rollout.phase, age(now.since(*began))), Role::Bad),
+        _ => (format!("{} for {}", rollout.phase, age(now.since(*began))), Tone::Bad),
     };
     let shown = if rollout.wrong.is_empty() { &rollout.compared } else { &rollout.wrong };
     let mut text = format!("rollout {}: {what}", rollout.name);
@@ -39,7 +39,7 @@ pub(super) fn banner(data: &Data) -> Option<(&'static str, String, Role)> {
         text.push_str("  ");
         text.push_str(one);
     }
-    Some((">", text, role))
+    Some((">", text, tone))
 }
 
 #[cfg(test)]
@@ -68,9 +68,9 @@ mod tests {
         Mark::rollout(at(seconds), rollout).into()
     }
 
-    fn take(data: &mut Data, seconds: u64, marks: Vec<MarkRow>) -> Option<(String, Role)> {
+    fn take(data: &mut Data, seconds: u64, marks: Vec<MarkRow>) -> Option<(String, Tone)> {
         data.take(Arc::new(Sample { marks, ..samples::healthy(at(seconds)) }));
-        banner(data).map(|(_, text, role)| (text, role))
+        banner(data).map(|(_, text, tone)| (text, tone))
     }
 
     #[test]
@@ -78,25 +78,25 @@ mod tests {
         let mut data = Data::default();
         assert_eq!(take(&mut data, 0, Vec::new()), None);
         let begins = mark(1, RolloutStep::Begins, "running", &[]);
-        let (text, role) = take(&mut data, 3, vec![begins]).expect("shown");
-        assert_eq!(role, Role::Title);
+        let (text, tone) = take(&mut data, 3, vec![begins]).expect("shown");
+        assert_eq!(tone, Tone::Title);
         assert!(
             text.starts_with("rollout ./deploy 1.4: running for 2") && text.contains("limit 0.01 %"),
             "{text}"
         );
         assert_eq!(data.note().map(|mark| mark.text.as_str()), Some("rollout ./deploy 1.4"));
         let goes = mark(30, RolloutStep::Goes, "settling", &["members failed 1"]);
-        let (text, role) = take(&mut data, 31, vec![goes]).expect("shown");
-        assert_eq!(role, Role::Bad);
+        let (text, tone) = take(&mut data, 31, vec![goes]).expect("shown");
+        assert_eq!(tone, Tone::Bad);
         assert!(
             text.starts_with("rollout ./deploy 1.4: settling for 30") && text.ends_with("members failed 1"),
             "{text}"
         );
-        let (text, role) = take(&mut data, 50, Vec::new()).expect("shown");
-        assert!(role == Role::Stale && text.contains("no news of it for 20"), "{text}");
-        let (text, role) =
+        let (text, tone) = take(&mut data, 50, Vec::new()).expect("shown");
+        assert!(tone == Tone::Stale && text.contains("no news of it for 20"), "{text}");
+        let (text, tone) =
             take(&mut data, 60, vec![mark(60, RolloutStep::Over, "aborted", &[])]).expect("shown");
-        assert!(role == Role::Bad && text.contains("aborted"), "{text}");
+        assert!(tone == Tone::Bad && text.contains("aborted"), "{text}");
         assert_eq!(take(&mut data, 121, Vec::new()), None);
         assert_eq!(data.marks.len(), 2, "progress is not an annotation");
         assert_eq!(

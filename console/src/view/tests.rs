@@ -15,8 +15,10 @@ use crate::theme::{ASCII, Theme, UNICODE};
 use crate::view::{self, text};
 use crate::{input, samples};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use obol_chaos::drills::engine::progress::{Followed, Progress, Stage};
 use obol_fabric::{Instant, Nanos};
 use obol_membership::Kind;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// The time of the first sample.
@@ -109,7 +111,7 @@ fn twice(width: u16, height: u16) -> Model {
 /// A failover of a cluster on two hosts, as recorded. The times of node-2 and its app have a clock
 /// error of 20 us; by its clock node-2 received the view before the decision.
 fn two_hosts(width: u16, height: u16) -> Model {
-    use obol_membership::recorder::Kind as Event;
+    use obol_membership::recorder::EventKind;
     let mut sample = samples::degraded(Instant(START.0 + 6_000_000_000));
     let began = sample.events[0].at;
     let elsewhere = |name: &str, event, us, kind| EventRow {
@@ -123,9 +125,9 @@ fn two_hosts(width: u16, height: u16) -> Model {
         ..samples::event(began, 0)
     };
     sample.events.extend([
-        EventRow { a: 7, ..elsewhere("node-2", Event::ViewReceived, 10, Kind::Agent) },
-        EventRow { a: 7, ..elsewhere("node-2", Event::Active, 140, Kind::Agent) },
-        EventRow { a: 7, ..elsewhere("app-4", Event::Active, 30, Kind::App) },
+        EventRow { a: 7, ..elsewhere("node-2", EventKind::ViewReceived, 10, Kind::Agent) },
+        EventRow { a: 7, ..elsewhere("node-2", EventKind::Active, 140, Kind::Agent) },
+        EventRow { a: 7, ..elsewhere("app-4", EventKind::Active, 30, Kind::App) },
     ]);
     sample.events.sort_by_key(|event| event.at);
     let mut bytes = Vec::new();
@@ -234,9 +236,12 @@ fn previewed(mut model: Model, drill: &str, allowed: bool) -> Model {
 }
 
 fn ended(mut model: Model) -> Model {
-    let text = r#"{"verdict": "deviated", "count": 20, "void": 1, "figures_us":
-        {"failover.cue_to_active": {"n": 19, "p50": 156.0, "p99": null, "max": 214.0}},
-        "judged": [{"metric": "failover.cue_to_active", "of": "p50", "holds": false}], "remarks": ["one was slow"]}"#;
+    let text = r#"{"schema": 2, "drill": "app", "title": "An app dies", "began": "2026-01-01T00:00:00Z", "took_s": 9,
+        "verdict": "deviated", "count": 20, "extended": 0, "void": 1, "profile": "laptop", "environment": "local",
+        "host": {"cores": 2, "kernel": "6.1"}, "ssh": null, "before": [], "after": [], "figures_us":
+        {"failover.cue_to_active": {"n": 19, "min": 99.0, "p50": 156.0, "p90": null, "p99": null, "max": 214.0}},
+        "judged": [{"metric": "failover.cue_to_active", "of": "p50", "bound": 100.0, "found": 156.0, "samples": 19,
+        "holds": false}], "trials": [], "remarks": ["one was slow"]}"#;
     let found = serde_json::from_str(text).map_err(|error| error.to_string());
     model.reduce(Event::Chaos(DrillUpdate::Ended { found }), &mut Vec::new());
     model
@@ -256,11 +261,12 @@ fn chaos() {
     holds("chaos-running", &running);
     let mut progress = running.clone();
     progress.reduce(Event::Chaos(DrillUpdate::Done { done: 3, of: 20 }), &mut Vec::new());
-    for words in
-        ["waits until the cluster is healthy", "armed against app-2", "cued and injected", "over in 156us"]
+    let over = Followed::Over { failover_ns: 156_000, phases_ns: BTreeMap::new() };
+    for stage in
+        [Stage::Waits, Stage::Armed(vec!["app-2".to_owned()]), Stage::Injected, Stage::Followed(over)]
     {
-        let (step, words) = ("4 kill".to_owned(), words.to_owned());
-        progress.reduce(Event::Chaos(DrillUpdate::Stage { step, words }), &mut Vec::new());
+        let reached = Progress { number: 4, step: "kill".to_owned(), stage };
+        progress.reduce(Event::Chaos(DrillUpdate::Stage(reached)), &mut Vec::new());
     }
     let mut sample = samples::degraded(Instant(START.0 + 9_000_000_000));
     sample.events.retain(|event| event.event.name() != "service");

@@ -9,7 +9,7 @@
 //! A line counts from its value up to the next line's. The length of a bar is its share of its
 //! side.
 
-use crate::theme::Role;
+use crate::theme::Tone;
 use crate::widgets::canvas::{Canvas, count, width};
 use obol_fabric::Nanos;
 use obol_observe::histograms::{Counts, floor};
@@ -30,7 +30,7 @@ pub(crate) struct Side<'a> {
     /// Its label; shown as head if there is more than one side.
     pub(crate) head: &'static str,
     pub(crate) counts: &'a Counts,
-    pub(crate) role: Role,
+    pub(crate) tone: Tone,
 }
 
 /// The steps within a power of ten.
@@ -97,7 +97,7 @@ fn lines(sides: &[Side<'_>], most: usize) -> Vec<Line> {
 /// Draws the bars, or a message if there are no samples.
 pub(crate) fn draw(canvas: &mut Canvas<'_>, area: Rect, sides: &[Side<'_>]) {
     if sides.iter().all(|side| side.counts.is_empty()) {
-        canvas.put(area, area.x + 2, area.y, "no samples yet", Role::Dim);
+        canvas.put(area, area.x + 2, area.y, "no samples yet", Tone::Dim);
         return;
     }
     let heads = u16::from(sides.len() > 1);
@@ -109,21 +109,21 @@ pub(crate) fn draw(canvas: &mut Canvas<'_>, area: Rect, sides: &[Side<'_>]) {
     let full = canvas.glyphs.levels[canvas.glyphs.levels.len() - 1];
     for (at, side) in sides.iter().enumerate() {
         if heads == 1 {
-            canvas.put(area, left(at), area.y, side.head, side.role);
+            canvas.put(area, left(at), area.y, side.head, side.tone);
         }
         let most = lines.iter().map(|line| line.numbers[at]).max().unwrap_or(0).max(1);
         for (y, line) in (area.y + heads..area.bottom()).zip(&lines) {
             let n = line.numbers[at];
             let wide = (u128::from(n) * u128::from(room)).div_ceil(u128::from(most));
-            canvas.put(area, left(at), y, &full.repeat(usize::try_from(wide).unwrap_or(0)), side.role);
+            canvas.put(area, left(at), y, &full.repeat(usize::try_from(wide).unwrap_or(0)), side.tone);
             let number = count(n);
             let x = left(at) + (room + 1 + NUMBER_WIDE).saturating_sub(width(&number));
-            canvas.put(area, x, y, &number, if n == 0 { Role::Dim } else { Role::Text });
+            canvas.put(area, x, y, &number, if n == 0 { Tone::Dim } else { Tone::Text });
         }
     }
     for (y, line) in (area.y + heads..area.bottom()).zip(&lines) {
         let value = Nanos(line.from).to_string();
-        canvas.put(area, area.x + 1 + VALUE_WIDE.saturating_sub(width(&value)), y, &value, Role::Dim);
+        canvas.put(area, area.x + 1 + VALUE_WIDE.saturating_sub(width(&value)), y, &value, Tone::Dim);
     }
 }
 
@@ -146,7 +146,7 @@ mod tests {
             Counts::from_pairs(values.iter().map(|v| (u16::try_from(bucket(*v)).expect("small"), 1)))
         };
         let (one, two) = (counts(&[3, 700, 700, 12_000, u64::MAX]), counts(&[90_000]));
-        let side = |counts| Side { head: "", counts, role: Role::Text };
+        let side = |counts| Side { head: "", counts, tone: Tone::Text };
         for most in [0, 1, 2, 7, 1000] {
             let lines = lines(&[side(&one), side(&two)], most);
             assert!(lines.len() <= most.max(1));

@@ -1,7 +1,7 @@
 //! Draws text and lines into cells, clipped to any size; truncated text has a sign.
 
 use crate::state::ScreenId;
-use crate::theme::{Glyphs, Role, Theme};
+use crate::theme::{Glyphs, Theme, Tone};
 use obol_observe::calendar;
 use obol_term::plain;
 use ratatui::buffer::Buffer;
@@ -29,23 +29,23 @@ pub(crate) enum Hit {
     Choice(usize),
 }
 
-/// A piece of text with its role.
+/// A piece of text with its tone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cell {
     pub(crate) text: Cow<'static, str>,
-    pub(crate) role: Role,
+    pub(crate) tone: Tone,
 }
 
 /// Shown for a missing value, which is not zero.
 pub(crate) const NONE: &str = "--";
 
 impl Cell {
-    pub(crate) fn new(text: impl Into<Cow<'static, str>>, role: Role) -> Self {
-        Self { text: text.into(), role }
+    pub(crate) fn new(text: impl Into<Cow<'static, str>>, tone: Tone) -> Self {
+        Self { text: text.into(), tone }
     }
 
     pub(crate) fn text(text: impl Into<Cow<'static, str>>) -> Self {
-        Self::new(text, Role::Text)
+        Self::new(text, Tone::Text)
     }
 
     /// A value, or the sign for none.
@@ -54,7 +54,7 @@ impl Cell {
     }
 
     pub(crate) const fn none() -> Self {
-        Self { text: Cow::Borrowed(NONE), role: Role::Dim }
+        Self { text: Cow::Borrowed(NONE), tone: Tone::Dim }
     }
 
     /// Its width in columns.
@@ -95,12 +95,12 @@ pub(crate) fn wrapped(text: &str, wide: usize) -> Vec<String> {
 
 impl Canvas<'_> {
     /// Writes text at a place within an area; returns the column after it.
-    pub(crate) fn put(&mut self, area: Rect, x: u16, y: u16, text: &str, role: Role) -> u16 {
+    pub(crate) fn put(&mut self, area: Rect, x: u16, y: u16, text: &str, tone: Tone) -> u16 {
         let area = area.intersection(self.buffer.area);
         if y < area.top() || y >= area.bottom() || x < area.left() || x >= area.right() {
             return x.saturating_add(width(text));
         }
-        let style = self.theme.style(role);
+        let style = self.theme.style(tone);
         // All drawing passes here.
         let text = plain::line(text);
         let text = short(&text, area.right() - x, self.glyphs.cut);
@@ -110,13 +110,13 @@ impl Canvas<'_> {
 
     /// Writes pieces from the left; returns the column after them.
     pub(crate) fn line(&mut self, area: Rect, x: u16, y: u16, cells: &[Cell]) -> u16 {
-        cells.iter().fold(x, |x, cell| self.put(area, x, y, &cell.text, cell.role))
+        cells.iter().fold(x, |x, cell| self.put(area, x, y, &cell.text, cell.tone))
     }
 
     /// Changes the style of a row, keeping its text.
-    pub(crate) fn shade(&mut self, area: Rect, y: u16, role: Role) {
+    pub(crate) fn shade(&mut self, area: Rect, y: u16, tone: Tone) {
         let row = Rect { y, height: 1, ..area }.intersection(self.buffer.area);
-        self.buffer.set_style(row, self.theme.style(role));
+        self.buffer.set_style(row, self.theme.style(tone));
     }
 
     /// Clears the text and style of a row.
@@ -138,26 +138,26 @@ impl Canvas<'_> {
         let (end, bottom) = (area.right() - 1, area.bottom() - 1);
         let line = across.repeat(usize::from(area.width - 2));
         for (y, [first, last]) in [(top, [corners[0], corners[1]]), (bottom, [corners[2], corners[3]])] {
-            self.put(area, left, y, first, Role::Dim);
-            self.put(area, left + 1, y, &line, Role::Dim);
-            self.put(area, end, y, last, Role::Dim);
+            self.put(area, left, y, first, Tone::Dim);
+            self.put(area, left + 1, y, &line, Tone::Dim);
+            self.put(area, end, y, last, Tone::Dim);
         }
         for y in top + 1..bottom {
-            self.put(area, left, y, down, Role::Dim);
-            self.put(area, end, y, down, Role::Dim);
+            self.put(area, left, y, down, Tone::Dim);
+            self.put(area, end, y, down, Tone::Dim);
         }
         let titled = Rect { x: left + 1, width: area.width - 2, ..area };
         let mut from = titled.left();
         if !title.is_empty() {
             from = self.line(titled, from + 1, top, &[Cell::text(" ")]);
             from = self.line(titled, from, top, title);
-            from = self.put(titled, from, top, " ", Role::Text);
+            from = self.put(titled, from, top, " ", Tone::Text);
         }
         let wide = right.iter().map(Cell::width).fold(3, u16::saturating_add);
         if wide > 3 && from.saturating_add(wide) <= titled.right() {
-            let x = self.put(titled, titled.right() - wide, top, " ", Role::Text);
+            let x = self.put(titled, titled.right() - wide, top, " ", Tone::Text);
             let x = self.line(titled, x, top, right);
-            self.put(titled, x, top, " ", Role::Text);
+            self.put(titled, x, top, " ", Tone::Text);
         }
         Rect { x: left + 1, y: top + 1, width: area.width - 2, height: area.height - 2 }
     }
@@ -225,10 +225,10 @@ mod tests {
                 };
                 for x in 0..8 {
                     for y in 0..8 {
-                        canvas.put(area, x, y, "four", Role::Text);
+                        canvas.put(area, x, y, "four", Tone::Text);
                         let part = Rect { x, y, width: 5, height: 5 };
                         canvas.frame(part, &[Cell::text("title")], &[Cell::text("right")]);
-                        canvas.shade(part, y, Role::Selected);
+                        canvas.shade(part, y, Tone::Selected);
                     }
                 }
             }

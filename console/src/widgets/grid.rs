@@ -2,7 +2,7 @@
 
 use crate::state::filter::Filter;
 use crate::state::table::{List, page};
-use crate::theme::Role;
+use crate::theme::Tone;
 use crate::widgets::canvas::{Canvas, Cell, Hit, width};
 use ratatui::layout::Rect;
 use std::ops::Range;
@@ -101,7 +101,7 @@ impl<'a> Grid<'a> {
         let cut = shown.len() < self.rows;
         let range = cut.then(|| format!("{}-{} of {}", shown.start + 1, shown.end, self.rows));
         let right: Vec<String> = filter.into_iter().chain(notes).chain(range).collect();
-        canvas.frame(area, title, &[Cell::new(right.join("  "), Role::Dim)])
+        canvas.frame(area, title, &[Cell::new(right.join("  "), Tone::Dim)])
     }
 
     /// Draws the page that shows the selected row: a line of heads, then rows.
@@ -123,10 +123,10 @@ impl<'a> Grid<'a> {
                 let from = if column.right { x + wide.saturating_sub(width(column.head)) } else { x };
                 if let Some((_, falls)) = sorted {
                     // In the gap before the column, where it needs no room.
-                    canvas.put(area, from - 1, area.y, if falls { "v" } else { "^" }, Role::Title);
+                    canvas.put(area, from - 1, area.y, if falls { "v" } else { "^" }, Tone::Title);
                 }
-                let role = if sorted.is_some() { Role::Title } else { Role::Dim };
-                canvas.put(area, from, area.y, column.head, role);
+                let tone = if sorted.is_some() { Tone::Title } else { Tone::Dim };
+                canvas.put(area, from, area.y, column.head, tone);
                 let head = Rect { x: x - 1, y: area.y, width: wide + 1, height: 1 };
                 canvas.hits.push((head, Hit::Head(at)));
             }
@@ -134,7 +134,7 @@ impl<'a> Grid<'a> {
                 let Some(cell) = cells.get(at) else { continue };
                 let from = if column.right { x + wide.saturating_sub(cell.width()) } else { x };
                 let cut = Rect { width: (x + wide).min(area.right()).saturating_sub(area.x), ..area };
-                canvas.put(cut, from, y, &cell.text, cell.role);
+                canvas.put(cut, from, y, &cell.text, cell.tone);
             }
             x += wide + GAP;
         }
@@ -143,9 +143,9 @@ impl<'a> Grid<'a> {
         }
         if self.marked && (first..first + cells.len()).contains(&self.place) {
             let y = area.y + heads + u16::try_from(self.place - first).unwrap_or(0);
-            canvas.shade(area, y, Role::Selected);
+            canvas.shade(area, y, Tone::Selected);
             let here = canvas.glyphs.here;
-            canvas.put(area, area.x, y, here, Role::Selected);
+            canvas.put(area, area.x, y, here, Tone::Selected);
         }
     }
 

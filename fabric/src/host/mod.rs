@@ -38,6 +38,7 @@ pub(crate) mod tcp;
 #[cfg(test)]
 #[path = "../../tests/support/root.rs"]
 pub(crate) mod test;
+pub mod this_program;
 mod trust;
 pub(crate) mod wake;
 pub(crate) mod watch;

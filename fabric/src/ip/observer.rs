@@ -20,9 +20,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant as Time};
 
 /// An observer waits for a connection or an answer for this many detection bounds, and at least
-/// [`PATIENCE_MIN`].
-const PATIENCE_FACTOR: u32 = 8;
-const PATIENCE_MIN: Duration = Duration::from_millis(500);
+/// [`ANSWER_TIMEOUT_MIN`].
+const ANSWER_TIMEOUT_FACTOR: u32 = 8;
+const ANSWER_TIMEOUT_MIN: Duration = Duration::from_millis(500);
 
 /// Why the gateway of another host has not answered a question.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -95,7 +95,7 @@ impl Observer {
     }
 
     fn patience(&self) -> Duration {
-        (self.config.detection.to_std() * PATIENCE_FACTOR).max(PATIENCE_MIN)
+        (self.config.detection.to_std() * ANSWER_TIMEOUT_FACTOR).max(ANSWER_TIMEOUT_MIN)
     }
 
     /// Takes the connection to a host's gateway, or makes one.

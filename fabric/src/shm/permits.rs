@@ -34,10 +34,9 @@ use core::sync::atomic::{AtomicU64, Ordering, compiler_fence, fence};
 use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
 use std::collections::VecDeque;
 
-/// How often a writer is looked at that is in the middle of a WRITE: it takes as long as it is not
-/// scheduled.
-const LOOK_EVERY: Nanos = Nanos::from_micros(20);
-const LOOK_EVERY_MAX: Nanos = Nanos::from_millis(1);
+/// Poll interval for a writer caught in mid-WRITE; it may be descheduled for long.
+const POLL_INTERVAL: Nanos = Nanos::from_micros(20);
+const POLL_INTERVAL_MAX: Nanos = Nanos::from_millis(1);
 
 /// A word of the permissions in a region.
 fn word(of: &Region, offset: usize) -> &AtomicU64 {
@@ -147,13 +146,13 @@ pub(crate) struct Permits {
 impl Permits {
     pub(crate) fn new(own: Region, me: RegionOwner) -> Self {
         let (pending, given) = (VecDeque::new(), PartPermissions::default());
-        Self { own, me, part: 0..0, given, pending, look_at: Instant::NEVER, look_in: LOOK_EVERY }
+        Self { own, me, part: 0..0, given, pending, look_at: Instant::NEVER, look_in: POLL_INTERVAL }
     }
 
     /// Posts a change.
     pub(crate) fn post(&mut self, change: Change, token: Token) {
         self.pending.push_back(Pending { change, token, writers: None });
-        (self.look_at, self.look_in) = (Instant::ZERO, LOOK_EVERY);
+        (self.look_at, self.look_in) = (Instant::ZERO, POLL_INTERVAL);
     }
 
     /// When [`Permits::poll`] is due.
@@ -183,13 +182,13 @@ impl Permits {
             };
             writers.retain(|writer| self.may_write_still(*writer, regions));
             if writers.is_empty() {
-                self.look_in = LOOK_EVERY;
+                self.look_in = POLL_INTERVAL;
                 done(token, Ok(()));
                 continue;
             }
             self.pending.push_front(Pending { change, token, writers: Some(writers) });
             self.look_at = clock::now() + self.look_in;
-            self.look_in = self.look_in.saturating_mul(2).min(LOOK_EVERY_MAX);
+            self.look_in = self.look_in.saturating_mul(2).min(POLL_INTERVAL_MAX);
             return;
         }
     }

@@ -53,7 +53,7 @@ impl Sound for Simulator {
 
 impl Sound for Hosts {
     const LATE_BY: u32 = 5_000;
-    const HANGS_AFTER: Nanos = Self::PATIENCE;
+    const HANGS_AFTER: Nanos = Self::HANG_TIMEOUT;
 }
 
 type Test = (&'static str, fn(&mut Case<Broken<Simulator>>));

@@ -34,7 +34,7 @@ impl Testbed for Hosts {
     const NAME: &'static str = "ip";
     const LACKS: &'static [(Feature, &'static str)] =
         &[(Feature::TearsOften, "a copy of a few words is seldom interrupted")];
-    const PATIENCE: Nanos = Nanos::from_secs(60);
+    const HANG_TIMEOUT: Nanos = Nanos::from_secs(60);
 
     fn new() -> Option<Self> {
         let (plan, authority) = (Plan::new(), Authority::new());

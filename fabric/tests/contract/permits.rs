@@ -32,7 +32,7 @@ impl<B: Testbed> Case<B> {
         self.bed.post(&[Post::Send(peer, [FLOOD, &area.offset.to_le_bytes()].concat())]);
         let (before, start) = (self.area(area), self.bed.now());
         while self.area(area) == before {
-            assert!(self.bed.now().0 - start.0 < B::PATIENCE.0, "{}: {peer} does not WRITE", B::NAME);
+            assert!(self.bed.now().0 - start.0 < B::HANG_TIMEOUT.0, "{}: {peer} does not WRITE", B::NAME);
             self.settle();
             self.bed.post(&[Post::Send(peer, [FLOOD, &area.offset.to_le_bytes()].concat())]);
         }
@@ -77,7 +77,11 @@ impl<B: Testbed> Case<B> {
                 [(0, Err(LinkError::PeerDead))] => {}
                 other => panic!("{other:?}"),
             }
-            assert!(self.bed.now().0 - start.0 < B::PATIENCE.0, "{}: it is not said to be denied", B::NAME);
+            assert!(
+                self.bed.now().0 - start.0 < B::HANG_TIMEOUT.0,
+                "{}: it is not said to be denied",
+                B::NAME
+            );
             self.settle();
         }
     }

@@ -175,7 +175,7 @@ impl<B: Sound> Broken<B> {
 impl<B: Sound> Testbed for Broken<B> {
     const NAME: &'static str = "a broken fabric";
     const LACKS: &'static [(Feature, &'static str)] = &[];
-    const PATIENCE: Nanos = B::HANGS_AFTER;
+    const HANG_TIMEOUT: Nanos = B::HANGS_AFTER;
 
     fn new() -> Option<Self> {
         let mut bed = B::new()?;

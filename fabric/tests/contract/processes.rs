@@ -77,7 +77,7 @@ impl<E: Backend> Processes<E> {
 impl<E: Backend> Testbed for Processes<E> {
     const NAME: &'static str = E::NAME;
     const LACKS: &'static [(Feature, &'static str)] = E::LACKS;
-    const PATIENCE: Nanos = Nanos::from_secs(60);
+    const HANG_TIMEOUT: Nanos = Nanos::from_secs(60);
 
     fn new() -> Option<Self> {
         let (root, cluster) = made();

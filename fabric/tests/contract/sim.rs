@@ -57,7 +57,7 @@ impl Testbed for Simulator {
     const NAME: &'static str = "sim";
     const LACKS: &'static [(Feature, &'static str)] =
         &[(Feature::Rights, "protocol code is trusted to keep to its own parts of a region")];
-    const PATIENCE: Nanos = Nanos::from_millis(200);
+    const HANG_TIMEOUT: Nanos = Nanos::from_millis(200);
 
     fn new() -> Option<Self> {
         let layout = Layout::new(LIMITS).expect("in bounds");

@@ -117,7 +117,7 @@ pub(crate) trait Testbed: Sized {
     /// The missing features, with reasons.
     const LACKS: &'static [(Feature, &'static str)];
     /// The time, by [`Testbed::now`], after which a test hangs.
-    const PATIENCE: Nanos;
+    const HANG_TIMEOUT: Nanos;
 
     /// Without peers; `None` if this backend cannot run here, which has been reported and counted.
     fn new() -> Option<Self>;
@@ -188,7 +188,7 @@ impl<B: Testbed> Case<B> {
     fn until(&mut self, mut done: impl FnMut(&mut Probe) -> bool) {
         let start = self.bed.now();
         while !done(self.bed.probe()) {
-            assert!(self.bed.now().0 - start.0 < B::PATIENCE.0, "{}: this hangs", B::NAME);
+            assert!(self.bed.now().0 - start.0 < B::HANG_TIMEOUT.0, "{}: this hangs", B::NAME);
             self.bed.turn();
         }
     }
@@ -230,7 +230,7 @@ impl<B: Testbed> Case<B> {
         while self.run(&[Post::Read(Remote { at, offset: 0 }, 8, 0)])[0].1.is_err()
             || !self.bed.is_connected(at.region)
         {
-            assert!(self.bed.now().0 - start.0 < B::PATIENCE.0, "{}: {at} is not reached", B::NAME);
+            assert!(self.bed.now().0 - start.0 < B::HANG_TIMEOUT.0, "{}: {at} is not reached", B::NAME);
             self.bed.turn();
         }
     }
@@ -257,7 +257,7 @@ impl<B: Testbed> Case<B> {
                 assert!(results.iter().all(|(_, result)| *result == Err(LinkError::PeerDead)), "{results:?}");
                 return;
             }
-            assert!(self.bed.now().0 - start.0 < B::PATIENCE.0, "{}: the dead answers", B::NAME);
+            assert!(self.bed.now().0 - start.0 < B::HANG_TIMEOUT.0, "{}: the dead answers", B::NAME);
             self.bed.turn();
         }
     }
@@ -281,7 +281,7 @@ impl<B: Testbed> Case<B> {
             if let Some((from, _)) = found {
                 return *from;
             }
-            assert!(self.bed.now().0 - start.0 < B::PATIENCE.0, "{}: no echo from {to}", B::NAME);
+            assert!(self.bed.now().0 - start.0 < B::HANG_TIMEOUT.0, "{}: no echo from {to}", B::NAME);
         }
     }
 
@@ -480,7 +480,7 @@ pub(crate) fn a_word_is_read_whole_and_more_may_be_torn<B: Testbed>(case: &mut C
         if round >= 100 && seen.len() > 2 && (torn > 2 || !often) {
             break;
         }
-        assert!(case.bed.now().0 - start.0 < B::PATIENCE.0, "{}: {torn} torn, seen {seen:?}", B::NAME);
+        assert!(case.bed.now().0 - start.0 < B::HANG_TIMEOUT.0, "{}: {torn} torn, seen {seen:?}", B::NAME);
     }
 }
 
@@ -675,7 +675,7 @@ pub(crate) fn a_receiver_that_does_not_take_its_datagrams_loses_some<B: Testbed>
     if Case::<B>::has(Feature::CountsLosses) {
         let start = case.bed.now();
         while case.echoed().len() as u64 + lost < u64::from(SENT) {
-            assert!(case.bed.now().0 - start.0 < B::PATIENCE.0, "{}: lost and not counted", B::NAME);
+            assert!(case.bed.now().0 - start.0 < B::HANG_TIMEOUT.0, "{}: lost and not counted", B::NAME);
             case.bed.turn();
         }
         assert!(lost > 0 && case.echoed().len() as u64 + lost == u64::from(SENT), "{lost} lost");
@@ -718,7 +718,7 @@ pub(crate) fn a_multicast_reaches_its_group_and_not_its_sender<B: Testbed>(case:
             Post::Multicast(Group::Coordinators, b"few".to_vec()),
         ]);
         case.settle();
-        assert!(case.bed.now().0 - start.0 < B::PATIENCE.0, "{}: not all answer", B::NAME);
+        assert!(case.bed.now().0 - start.0 < B::HANG_TIMEOUT.0, "{}: not all answer", B::NAME);
     }
     assert_eq!((from(case, b"all"), from(case, b"few")), (vec![PEER, member.region], vec![PEER]));
 }

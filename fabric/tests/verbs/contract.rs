@@ -43,7 +43,7 @@ fn permissions_that_are_ignored_or_not_in_force_yet_are_caught() {
 
 impl Sound for Rdma<false> {
     const LATE_BY: u32 = 5_000;
-    const HANGS_AFTER: Nanos = Self::PATIENCE;
+    const HANGS_AFTER: Nanos = Self::HANG_TIMEOUT;
 }
 
 /// What it lacks, the first unless the log is a part of the value areas.
@@ -71,7 +71,7 @@ struct Rdma<const KEYS: bool, const PART: bool = false> {
 impl<const KEYS: bool, const PART: bool> Testbed for Rdma<KEYS, PART> {
     const NAME: &'static str = "verbs";
     const LACKS: &'static [(Feature, &'static str)] = if PART { LACKS.split_at(1).1 } else { LACKS };
-    const PATIENCE: Nanos = Nanos::from_secs(60);
+    const HANG_TIMEOUT: Nanos = Nanos::from_secs(60);
 
     fn new() -> Option<Self> {
         let plan = if KEYS { Plan::with_keys()?.0 } else { Plan::new()? };

@@ -1,9 +1,10 @@
 //! Detectors on what was recorded while real faults were injected: they get the same arrivals and the
 //! same moments of failure as those that ran (`obol drill detectors`).
 
+use super::line::{CRASHES, Line, line, quantile};
 use super::outages::WithOutages;
-use super::rules::Failures;
-use super::{CRASHES, Detector, Line, Outcome, Setting, line, quantile};
+use super::rules::{Detector, Failures};
+use super::setting::{Outcome, Setting};
 use obol_fabric::sim::Rng;
 use serde::Serialize;
 

@@ -6,7 +6,7 @@
 //! the run, as if they were independent.
 
 use super::jitter::{Delays, unit};
-use super::{Outcome, Setting};
+use super::setting::{Outcome, Setting};
 use obol_fabric::sim::Rng;
 
 /// A failure detector.

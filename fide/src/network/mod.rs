@@ -4,6 +4,7 @@
 mod drawing;
 mod file;
 mod plan;
+mod plan_error;
 mod refine;
 mod risk;
 mod search;
@@ -11,7 +12,8 @@ mod topology;
 
 pub use drawing::draw;
 pub use file::EXAMPLE;
-pub use plan::{Pair, Plan, PlanError, SenderPlan, plan};
+pub use plan::{Pair, Plan, plan};
+pub use plan_error::PlanError;
 pub use risk::{Cause, Risk, compound};
-pub use search::Tree;
+pub use search::{SenderPlan, Tree};
 pub use topology::{Class, CommonCause, Link, Network, Node, Wanted};

@@ -1,8 +1,7 @@
 //! How often all trees of a member fail at once: FiDe, appendix C, for the links of the plan
 //! itself, and common causes that the operator names.
 
-use super::plan::SenderPlan;
-use super::search::Tree;
+use super::search::{SenderPlan, Tree};
 use super::topology::Network;
 use serde::Serialize;
 use std::collections::BTreeSet;

@@ -10,7 +10,7 @@
 //! choices for two classes below would not be independent, which the algorithm relies on: what is
 //! cheapest for each by itself may burden the same tree twice.
 
-use super::plan::PlanError;
+use super::plan_error::PlanError;
 use super::topology::{Direction, Network};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
@@ -21,6 +21,17 @@ use std::rc::Rc;
 pub struct Tree {
     /// Parent, child, and the link from one to the other; a parent comes before its children.
     pub(crate) edges: Vec<(usize, usize, Direction)>,
+}
+
+/// The trees of one member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SenderPlan {
+    /// The member.
+    pub sender: usize,
+    /// Its trees.
+    pub trees: Vec<Tree>,
+    /// Their cost when they were chosen, in nanoseconds: see the search.
+    pub cost: u64,
 }
 
 impl Tree {

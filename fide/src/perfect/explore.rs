@@ -1,7 +1,8 @@
 //! Breadth-first search over all states. The shipped binary prints counterexamples, so it contains
 //! this search; the checker that the models in tests use is not linked into it.
 
-use super::{Action, Machine, Setup, World};
+use super::machine::Machine;
+use super::world::{Action, Setup, World};
 use rustc_hash::FxHashSet;
 use std::rc::Rc;
 

@@ -1,7 +1,7 @@
 //! Fail-consistent uniform reliable broadcast: FiDe 4.1 and A.4. The heartbeat carries the message,
 //! so that sending is all there is to it; what remains at the receiver is fail-consistency.
 
-use super::{Process, Set};
+use super::machine::{Process, Set};
 
 /// The broadcast's state at one process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

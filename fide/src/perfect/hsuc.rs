@@ -1,7 +1,8 @@
 //! Hierarchical stabilizing uniform consensus: FiDe, algorithm 3. The paper's section 4.1 lets the
 //! highest id lead, its algorithm the lowest; so does this machine.
 
-use super::{Broadcast, Machine, Options, Osrb, Output, Process, Set, Value};
+use super::machine::{Machine, Options, Output, Process, Set, Value};
+use super::osrb::{Broadcast, Osrb};
 use std::fmt;
 
 /// A message, with its instance.

@@ -1,6 +1,7 @@
 //! Heartbeat uniform consensus: FiDe, algorithm 4 (also algorithm 1).
 
-use super::{Fcurb, Machine, Options, Output, Process, Set, Value};
+use super::fcurb::Fcurb;
+use super::machine::{Machine, Options, Output, Process, Set, Value};
 use std::fmt;
 
 /// A message, with its instance.

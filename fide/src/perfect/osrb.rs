@@ -1,6 +1,6 @@
 //! Optimistic stabilizing reliable broadcast: FiDe, algorithm 2.
 
-use super::{Process, Set, Value};
+use super::machine::{Process, Set, Value};
 use std::collections::BTreeSet;
 
 /// A broadcast message.

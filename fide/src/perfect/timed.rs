@@ -1,6 +1,6 @@
 //! One run without failures, in which every message takes a given time.
 
-use super::{Machine, Options, Output, Process, Value};
+use super::machine::{Machine, Options, Output, Process, Value};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 

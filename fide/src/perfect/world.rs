@@ -1,7 +1,7 @@
 //! All that may happen to a few processes: messages in any order, crashes at any time, reports of
 //! the detector as late as it likes. Within the assumptions, or with one of them given up.
 
-use super::{Machine, Options, Output, Process, Set, Value};
+use super::machine::{Machine, Options, Output, Process, Set, Value};
 use std::fmt;
 
 /// An assumption of the paper that is given up.

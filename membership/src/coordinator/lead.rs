@@ -6,7 +6,7 @@ use crate::consensus::{Abort, Consensus, Outcome, Phase};
 use crate::metrics::{Counter, Histogram};
 use crate::mutants::Mutant;
 use crate::peer::MembershipState;
-use crate::recorder::{Kind as Event_, Record};
+use crate::recorder::{EventKind, Record};
 use crate::timers::Timer;
 use crate::view::{Change, Kind, Member, Newcomer, View};
 use crate::wire::{self, Message, Refusal};
@@ -82,7 +82,7 @@ impl Coordinator {
     /// a round trip.
     fn take_over<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         let view = Arc::clone(self.view());
-        fabric.record(Record::new(Event_::Takeover, view.id.0, 0));
+        fabric.record(Record::new(EventKind::Takeover, view.id.0, 0));
         fabric.count(Counter::Takeovers, 1);
         let predecessor = view.leader(|m| m.proposer != self.me).map(|m| m.proposer);
         self.engine.open(view.id.next(), &view.acceptors, predecessor);
@@ -132,7 +132,7 @@ impl Coordinator {
         let holds = self.peer.holds.follow(&before, view, &self.peer.config, now);
         for hold in holds.iter().filter(|_| self.leading) {
             fabric.count(Counter::JoinHolds, 1);
-            fabric.record(Record::new(Event_::JoinHeld, hold.who.0, hold.word()));
+            fabric.record(Record::new(EventKind::JoinHeld, hold.who.0, hold.word()));
         }
         if !holds.is_empty() {
             let left =
@@ -188,7 +188,7 @@ impl Coordinator {
 
     fn propose<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         let next = self.wanted(now);
-        fabric.record(Record::new(Event_::Propose, next.id.0, 0));
+        fabric.record(Record::new(EventKind::Propose, next.id.0, 0));
         self.note_proposed(now);
         let next = Arc::new(next);
         self.proposal = Some(Arc::clone(&next));
@@ -257,7 +257,7 @@ impl Coordinator {
             self.aborted(Abort::Unreadable, now, fabric);
             return;
         };
-        fabric.record(Record::new(Event_::Decide, slot.0, u64::from(adopted)));
+        fabric.record(Record::new(EventKind::Decide, slot.0, u64::from(adopted)));
         fabric.count(Counter::Decisions, 1);
         fabric.observe(Histogram::Decide, now.since(self.proposed));
         for change in &view.changes {
@@ -296,10 +296,10 @@ impl Coordinator {
         for change in &view.changes {
             match *change {
                 Change::AcceptorAdded(new) if !self.requests.has_requested(new.proposer, true) => {
-                    fabric.record(Record::new(Event_::Replacing, u64::from(new.proposer), view.id.0));
+                    fabric.record(Record::new(EventKind::Replacing, u64::from(new.proposer), view.id.0));
                 }
                 Change::AcceptorRemoved(old) if !self.requests.has_requested(old.proposer, false) => {
-                    fabric.record(Record::new(Event_::Replaced, u64::from(old.proposer), view.id.0));
+                    fabric.record(Record::new(EventKind::Replaced, u64::from(old.proposer), view.id.0));
                     fabric.count(Counter::Replacements, 1);
                 }
                 _ => {}
@@ -336,7 +336,7 @@ impl Coordinator {
 
     fn aborted<F: Fabric>(&mut self, reason: Abort, now: Instant, fabric: &mut F) {
         fabric.record(Record {
-            kind: Event_::Abort,
+            kind: EventKind::Abort,
             reason: reason as u8,
             a: self.engine.slot().0,
             b: u64::from(self.aborts),
@@ -420,10 +420,10 @@ impl Coordinator {
         if !clearing.is_done(now, &self.peer.config) {
             return;
         }
-        fabric.record(Record::new(Event_::Fenced, base.0, clearing.fenced() as u64));
+        fabric.record(Record::new(EventKind::Fenced, base.0, clearing.fenced() as u64));
         let began = clearing.began();
         self.learn_clear(base, fabric);
-        fabric.record(Record::new(Event_::Clear, base.0, 0));
+        fabric.record(Record::new(EventKind::Clear, base.0, 0));
         // All fences may have been raised in the turn that decided. After the stamp, so that no
         // phase of a flight recorder is longer than the histogram's sample.
         fabric.observe_since(Histogram::Clear, began);

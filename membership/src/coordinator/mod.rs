@@ -24,7 +24,7 @@ use crate::mutants::Mutant;
 use crate::peer::{MembershipState, Peer, Transition};
 use crate::poll::Found;
 use crate::reach::Accusers;
-use crate::recorder::{Kind as Event_, Record};
+use crate::recorder::{EventKind, Record};
 use crate::replace::Vacancies;
 use crate::rng::Rng;
 use crate::timers::Timer;
@@ -390,7 +390,7 @@ impl Coordinator {
         }
         if self.suspects.insert(accused, by).is_none() {
             let record =
-                Record { kind: Event_::Notice, reason: by.reason as u8, a: accused.0, b: by.accuser.0 };
+                Record { kind: EventKind::Notice, reason: by.reason as u8, a: accused.0, b: by.accuser.0 };
             fabric.record(record);
         }
         true
@@ -490,7 +490,7 @@ impl Coordinator {
 impl Machine for Coordinator {
     fn start<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         let generation = fabric.address().generation;
-        fabric.record(Record::new(Event_::Started, u64::from(generation), 0));
+        fabric.record(Record::new(EventKind::Started, u64::from(generation), 0));
         let genesis = Arc::clone(self.view());
         // It may have been decided just now, with leases of its predecessor still running.
         let undated = self.peer.config.mutant.has(Mutant::StartLongAgo);

@@ -16,7 +16,7 @@ use crate::lease::Lease;
 use crate::metrics::Counter;
 use crate::mutants::Mutant;
 use crate::peer::{MembershipState, Peer, Transition};
-use crate::recorder::{Kind as Event_, Record};
+use crate::recorder::{EventKind, Record};
 use crate::renewal_source::RenewalSource;
 use crate::rng::Rng;
 use crate::timers::Timer;
@@ -139,7 +139,7 @@ impl Member {
         if let MembershipState::Member(who) = self.peer.state {
             fabric.count(Reason::Progress.suspicions(), 1);
             let reason = Reason::Progress;
-            fabric.record(Record { kind: Event_::Suspect, reason: reason as u8, a: who.0, b: 0 });
+            fabric.record(Record { kind: EventKind::Suspect, reason: reason as u8, a: who.0, b: 0 });
             self.raise_notice(who, reason, now);
         }
     }
@@ -410,7 +410,7 @@ impl Member {
 
 impl Machine for Member {
     fn start<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        fabric.record(Record::new(Event_::Started, u64::from(fabric.address().generation), 0));
+        fabric.record(Record::new(EventKind::Started, u64::from(fabric.address().generation), 0));
         self.peer.schedule_poll(now);
         self.peer.poll.snapshot(&self.view, &self.peer.config, now, fabric);
     }

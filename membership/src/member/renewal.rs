@@ -7,7 +7,7 @@ use crate::metrics::{Counter, Histogram};
 use crate::mutants::Mutant;
 use crate::peer::Peer;
 use crate::poll::Found;
-use crate::recorder::{Kind as Event_, Record};
+use crate::recorder::{EventKind, Record};
 use crate::renewal_source::Answer;
 use crate::timers::Timer;
 use crate::wire::Message;
@@ -253,18 +253,18 @@ impl Member {
             && active != self.active
         {
             if self.lapses.over(view) {
-                fabric.record(Record::new(Event_::Active, view.0, 0));
+                fabric.record(Record::new(EventKind::Active, view.0, 0));
             }
         } else if let Some(view) = self.active
             && !is
             && page.end <= now
         {
             if !self.peer.leaves() && self.lapses.begun(view) {
-                fabric.record(Record::new(Event_::LeaseLost, view.0, self.lapses.count));
+                fabric.record(Record::new(EventKind::LeaseLost, view.0, self.lapses.count));
             }
         } else if active.is_none() && self.lapses.silent && page.view == self.lapses.view && lasting <= now {
             self.lapses.silent = false;
-            fabric.record(Record::new(Event_::LeaseLost, page.view.0, self.lapses.count));
+            fabric.record(Record::new(EventKind::LeaseLost, page.view.0, self.lapses.count));
         }
         self.active = active;
         let turn = match active {

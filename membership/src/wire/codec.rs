@@ -1,9 +1,25 @@
 //! Numbers, names and addresses as bytes.
 
-use super::{DecodeError, NUMBER_MAX};
 use crate::timing::{LEASE_MAX, LEASE_MIN};
 use crate::view::{Kind, Reason};
 use obol_fabric::{Address, Incarnation, Name, Nanos, Release, ViewId};
+
+/// The limit of views, incarnations and clocks. They are counted from small numbers, so no real
+/// cluster comes near it.
+pub const NUMBER_MAX: u64 = 1 << 62;
+
+/// Why a decoder rejects bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecodeError {
+    /// They end too early.
+    Short,
+    /// A count or a number is out of bounds.
+    OutOfBounds,
+    /// An unknown kind of message, member or change.
+    Unknown(u8),
+    /// Bytes are left over.
+    Trailing,
+}
 
 /// The longest reach of a view, and so the longest wait: a lease and a cache's lease, with
 /// headroom.

@@ -1,7 +1,6 @@
 //! Datagrams.
 
-use super::DecodeError;
-use super::codec::{Reader, Writer};
+use super::codec::{DecodeError, Reader, Writer};
 use super::views::{read_member, write_member};
 use crate::view::{Acceptor, Newcomer, Reason, View};
 use obol_fabric::{Address, Evidence, Incarnation, Instant, Nanos, Release, ViewId};

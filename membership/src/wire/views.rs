@@ -1,11 +1,14 @@
 //! The encoding of views, whole or as a step from their predecessor.
 
-use super::codec::{Reader, Writer};
-use super::{DecodeError, MEMBERS_MAX};
+use super::codec::{DecodeError, Reader, Writer};
 use crate::frame;
 use crate::view::{Acceptor, Change, Deciders, Departed, Member, Numbers, View};
 use obol_fabric::Layout;
 use std::sync::Arc;
+
+/// The limit of members in one view. Bounds what a decoder allocates; a cluster's own limit is
+/// `Limits::value_bytes`.
+pub const MEMBERS_MAX: usize = 8192;
 
 pub(super) fn write_member(w: &mut Writer, m: &Member) {
     w.u64(m.incarnation.0).u8(m.kind as u8).name(m.name).address(m.address);

@@ -3,7 +3,7 @@
 use crate::instant::{Cluster, TIMING};
 use obol_fabric::Nanos;
 use obol_membership::metrics::{Counter, Histogram};
-use obol_membership::recorder::Kind as RecordKind;
+use obol_membership::recorder::EventKind;
 use obol_membership::wire::Message;
 use obol_membership::{ActiveMutant, Kind, Timing};
 
@@ -152,9 +152,9 @@ fn a_flapping_lease_does_not_push_a_failover_out_of_the_recorder() {
     // The first four, then each power of two up to the count, each with its resumption.
     let most = 2 * (4 + lapses.ilog2() as usize - 2);
     assert!(noted.len() <= most, "{} events of {lapses} lapses", noted.len());
-    let lost: Vec<u64> = noted.iter().filter(|r| r.kind == RecordKind::LeaseLost).map(|r| r.b).collect();
+    let lost: Vec<u64> = noted.iter().filter(|r| r.kind == EventKind::LeaseLost).map(|r| r.b).collect();
     assert_eq!(lost[..6], [1, 2, 3, 4, 8, 16], "each says how many there were");
-    assert_eq!(noted.last().map(|r| r.kind), Some(RecordKind::Active));
+    assert_eq!(noted.last().map(|r| r.kind), Some(EventKind::Active));
 }
 
 #[test]
@@ -171,11 +171,11 @@ fn a_long_lapse_is_always_recorded() {
         cluster.kill(node);
     }
     cluster.run(Nanos::from_millis(500));
-    assert!(!cluster.nodes[3].records[before..].iter().any(|r| r.kind == RecordKind::LeaseLost));
+    assert!(!cluster.nodes[3].records[before..].iter().any(|r| r.kind == EventKind::LeaseLost));
     cluster.run(Nanos::from_secs(2));
     let lost: Vec<u64> = cluster.nodes[3].records[before..]
         .iter()
-        .filter(|r| r.kind == RecordKind::LeaseLost)
+        .filter(|r| r.kind == EventKind::LeaseLost)
         .map(|r| r.b)
         .collect();
     assert_eq!(lost, [6]);

@@ -5,7 +5,7 @@ use obol_fabric::{Address, Evidence, Incarnation, Name, Nanos, SeatRequest, Seat
 use obol_membership::consensus::{SlotState, SlotWord};
 use obol_membership::holds::Hold;
 use obol_membership::metrics::Counter;
-use obol_membership::recorder::{Kind as RecordKind, Record};
+use obol_membership::recorder::{EventKind, Record};
 use obol_membership::view::{Newcomer, Reason};
 use obol_membership::wire::{Message, Refusal};
 use obol_membership::{ActiveMutant, Change, Kind, Timing};
@@ -227,7 +227,7 @@ fn a_name_that_fails_again_and_again_waits_before_it_joins_and_others_do_not() {
     assert!(is_in(&cluster, 54));
     assert_eq!(cluster.counted(0, Counter::JoinHolds), 1);
     assert_eq!((1..3).map(|at| cluster.counted(at, Counter::JoinHolds)).sum::<u64>(), 0, "the leader counts");
-    let held = cluster.nodes[0].records.iter().find(|record| record.kind == RecordKind::JoinHeld);
+    let held = cluster.nodes[0].records.iter().find(|record| record.kind == EventKind::JoinHeld);
     let (failures, _, hold) = Hold::of_word(held.expect("recorded").b);
     assert_eq!((failures, hold), (3, Nanos::from_millis(10)));
 }
@@ -716,7 +716,7 @@ fn a_laggard_that_fell_out_of_the_ring_jumps_and_says_so() {
     cluster.nodes[2].frozen = false;
     cluster.run(Nanos::from_millis(10));
     let after = cluster.newest();
-    let jumps = |r: &&Record| r.kind == RecordKind::ViewReceived && r.b == 1;
+    let jumps = |r: &&Record| r.kind == EventKind::ViewReceived && r.b == 1;
     assert_eq!(cluster.nodes[2].records.iter().filter(jumps).count(), 1);
     assert_eq!((cluster.view(2).id, cluster.counted(2, Counter::ViewJumps)), (after, 1));
     assert!(cluster.is_active(3, after));

@@ -4,7 +4,7 @@
 use obol_fabric::shm::Endpoint;
 use obol_fabric::{Fabric as _, Name, Owner, Wait};
 use obol_membership::Kind;
-use obol_membership::recorder::{Kind as Event, Record};
+use obol_membership::recorder::{EventKind, Record};
 use obol_node::{Deployment, Site, fate};
 use obol_observe::Observer;
 use obol_profiles::Profile;
@@ -21,11 +21,11 @@ fn left_and_dead_processes_stay_distinct() {
     let deployment = Deployment::new(1, 0, 0, profile).expect("in bounds");
     let site = Site::create(&root, name("dead"), deployment).expect("made");
     let ends = [
-        &[Event::Joined][..],
-        &[Event::Joined, Event::Left],
-        &[Event::Joined, Event::Excluded],
-        &[Event::Joined, Event::Left, Event::Joined],
-        &[Event::Joined, Event::Left],
+        &[EventKind::Joined][..],
+        &[EventKind::Joined, EventKind::Left],
+        &[EventKind::Joined, EventKind::Excluded],
+        &[EventKind::Joined, EventKind::Left, EventKind::Joined],
+        &[EventKind::Joined, EventKind::Left],
     ];
     // All at once, or the second would take the region of the first. A thread owns at most one
     // region.
@@ -74,7 +74,7 @@ fn a_process_whose_core_has_ended_is_down_though_it_lives() {
             let core = scope.spawn(|| {
                 let owner = Owner { kind: Kind::App as u32, name: name("kx"), region: None, groups: 0 };
                 let mut endpoint = Endpoint::open(&site.cluster, owner, Wait::Block).expect("opened");
-                endpoint.record(Record::new(Event::Joined, 1, 0));
+                endpoint.record(Record::new(EventKind::Joined, 1, 0));
                 // Nothing is given back, as when the process calls `exec`.
                 std::mem::forget(endpoint);
             });

@@ -4,7 +4,7 @@ use obol_fabric::shm::Endpoint;
 use obol_fabric::{Fabric as _, Name, Owner, Wait};
 use obol_fuzz::{Regions, Rng};
 use obol_membership::Kind;
-use obol_membership::recorder::{Kind as Event, Record};
+use obol_membership::recorder::{EventKind, Record};
 use obol_node::{Deployment, Site};
 use obol_profiles::Profile;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -35,7 +35,7 @@ pub(crate) fn scrambled(rounds: u64, mut read: impl FnMut(&Path, Name, &mut dyn 
             let (cluster, begin, end) = (&site.cluster, &begin, &end);
             scope.spawn(move || {
                 let mut endpoint = Endpoint::open(cluster, owner, Wait::Block).expect("opened");
-                endpoint.record(Record::new(Event::Joined, 1, 0));
+                endpoint.record(Record::new(EventKind::Joined, 1, 0));
                 begin.wait();
                 end.wait();
                 // What it would give back is scrambled.

@@ -6,8 +6,9 @@
 use super::{Last, Pointers, committed, kept, matching};
 use crate::area::Area;
 use crate::entry::Kind;
-use crate::log::{Index, Log, Point, Record, Term};
+use crate::log::{Log, Record};
 use crate::mutants::ActiveMutant;
+use crate::position::{Index, Point, Term};
 use obol_fabric::{Layout, Limits};
 
 const SERVERS: usize = 5;

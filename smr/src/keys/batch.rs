@@ -2,7 +2,7 @@
 
 use super::commands::Refusal;
 use super::staging::LARGE;
-use crate::PAYLOAD_BYTES_MAX;
+use crate::limits::PAYLOAD_BYTES_MAX;
 
 /// The first byte of such a command.
 pub(crate) const BATCH: u8 = 4;

@@ -15,7 +15,7 @@
 //! same command, but no key: FLUSHALL leaves it. It is dropped when nothing was added or read by an
 //! entry for [`KEPT_MS`], because its front may have died.
 
-use crate::PAYLOAD_BYTES_MAX;
+use crate::limits::PAYLOAD_BYTES_MAX;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

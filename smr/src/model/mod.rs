@@ -6,8 +6,8 @@ mod views;
 
 use crate::area::{Area, PLACES};
 use crate::entry::{Entry, Kind};
-use crate::log::{Index, Offset, Point, Term};
 use crate::mutants::{ActiveMutant, Mutant};
+use crate::position::{Index, Offset, Point, Term};
 use crate::takeover::{From, Memory, adopt};
 use obol_fabric::{Address, Layout, Limits};
 

@@ -35,13 +35,15 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
 
     /// What becomes of the store if it leaves now.
     pub fn departure(&self) -> Departure {
-        let (Some(own), true) = (self.address, self.of.state.log != 0) else { return Departure::Left };
+        let (Some(own), true) = (self.address, self.replicated.state.log != 0) else {
+            return Departure::Left;
+        };
         if let Role::Leading(lead) = &self.role {
             return lead.departure();
         }
         // It may vote by an entry that it has not applied.
-        let unapplied = self.of.log.after(self.of.state.applied.index);
-        let (config, _) = config_of(unapplied, &self.of.state.config);
+        let unapplied = self.replicated.log.after(self.replicated.state.applied.index);
+        let (config, _) = config_of(unapplied, &self.replicated.state.config);
         let Some(rest) = config.voter(own).map(|_| config.without(own)) else {
             // If it has never been one, the leader may be about to make it a voter, and then to rely on it.
             let is_known = self.is_known || self.own.is_none() || self.place.is_some();

@@ -3,7 +3,7 @@
 
 use super::{Replica, Role};
 use crate::REPLICAS_MAX;
-use crate::log::Index;
+use crate::position::Index;
 use crate::preset::{Detector, Guard};
 use crate::service::Service;
 use crate::state::NotLoaded;
@@ -12,26 +12,26 @@ use obol_fabric::{Fabric, Incarnation, Instant, LinkError};
 impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
     pub(super) fn poll_following<F: Fabric>(&mut self, now: Instant, fabric: &mut F) -> bool {
         let more = if G::DIRECT {
-            self.follow.poll_direct(self.area, &mut self.of, fabric)
+            self.follow.poll_direct(self.area, &mut self.replicated, fabric)
         } else {
-            self.follow.poll(self.area, &mut self.of, fabric)
+            self.follow.poll(self.area, &mut self.replicated, fabric)
         };
         // A leader that waits for its permission sends it nothing by which it could see that.
-        if !G::REVOKES && self.of.state.log == 0 {
+        if !G::REVOKES && self.replicated.state.log == 0 {
             self.follow.misfit |= self.own.is_some_and(|own| crate::grants::is_asked(own, self.area, fabric));
         }
         let leader = self.detector.leader();
         if let (Some(own), Some(leader)) = (self.own, leader)
             && self.at < REPLICAS_MAX
         {
-            let founds = self.founds.is_some() && self.of.state.log == 0;
-            let says = (founds, self.retires);
+            let may_bootstrap = self.may_bootstrap.is_some() && self.replicated.state.log == 0;
+            let says = (may_bootstrap, self.retires);
             self.note_told(now, leader.0);
-            self.follow.report(now, own, self.at, leader, self.area, &self.of, says, fabric);
-            if self.of.gap {
-                self.load(now, own, self.of.log.base().index, fabric);
+            self.follow.report(now, own, self.at, leader, self.area, &self.replicated, says, fabric);
+            if self.replicated.gap {
+                self.load(now, own, self.replicated.log.base().index, fabric);
             } else {
-                self.loader.stop(&mut self.of);
+                self.loader.stop(&mut self.replicated);
             }
         }
         more
@@ -41,18 +41,18 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
         let (area, own) = (self.area, (own, self.at));
         let pauses = (self.pace.poll_every, self.pace.patience);
         let leader = self.detector.leader().map(|(leader, _)| leader);
-        let Self { loader, replicas, of, .. } = self;
-        loader.poll(now, own, replicas, leader, least, area, pauses, of, fabric);
+        let Self { loader, replicas, replicated, .. } = self;
+        loader.poll(now, own, replicas, leader, least, area, pauses, replicated, fabric);
     }
 
     /// A chunk of a snapshot was READ.
     pub(super) fn load_chunk(&mut self, now: Instant, id: u32, result: Result<&[u8], LinkError>) {
         let own = self.own.unwrap_or_default();
         let may_load = !matches!(self.role, Role::Leading(_)) && !self.refuses;
-        match self.loader.on_read(now, own, id, result, &mut self.of, may_load) {
+        match self.loader.on_read(now, own, id, result, &mut self.replicated, may_load) {
             Ok(false) => {}
             Ok(true) => {
-                self.founds = None;
+                self.may_bootstrap = None;
                 if let Role::TakingOver { takeover, behind } = &mut self.role {
                     *behind = None;
                     takeover.touch();

@@ -13,15 +13,15 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
     /// `number` is for the log's identity, of [`crate::identity`]; `voters` is how many there should be.
     #[must_use]
     pub fn founding(mut self, number: u64, voters: u32) -> Self {
-        self.founds = Some((self.of.state.identity(number), voters));
+        self.may_bootstrap = Some((self.replicated.state.identity(number), voters));
         self
     }
 
     /// It has no log, and views do not say who leads: it begins one if it may and no other one has or
     /// begins one. If none can, the oldest one says so.
-    pub(super) fn found_or_wait<F: Fabric>(&mut self, own: Incarnation, fabric: &F) {
-        let has_nothing = self.detector.others((own, self.founds.is_some())) == Others::HaveNothing;
-        if has_nothing && let Some((id, voters)) = self.founds.take() {
+    pub(super) fn bootstrap_or_wait<F: Fabric>(&mut self, own: Incarnation, fabric: &F) {
+        let has_nothing = self.detector.others((own, self.may_bootstrap.is_some())) == Others::HaveNothing;
+        if has_nothing && let Some((id, voters)) = self.may_bootstrap.take() {
             self.role = Role::Following;
             self.found(id, voters, fabric);
         } else if has_nothing && self.at == 0 {
@@ -34,11 +34,11 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
     /// Waits for a replica that has a log or may begin one, and gives way to it. If there is none,
     /// leaving would help nobody, and change views for ever.
     pub(super) fn poll_waiting<F: Fabric>(&mut self, fabric: &F) -> bool {
-        // Without views it need not give way: see `found_or_wait`.
+        // Without views it need not give way: see `bootstrap_or_wait`.
         let Some(own) = self.own.filter(|_| D::OF_VIEWS) else { return false };
         let has_log = |(at, (who, _)): (usize, &(Incarnation, Address))| {
             let report = Report::own(self.area, at, own, fabric);
-            report.is_some_and(|report| report.who == *who && (report.log != 0 || report.founds))
+            report.is_some_and(|report| report.who == *who && (report.log != 0 || report.may_bootstrap))
         };
         if self.replicas.iter().enumerate().take(REPLICAS_MAX).any(has_log) {
             self.role = Role::Yields;
@@ -48,8 +48,8 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
 
     /// Begins a log. Its takeover finds nothing but the header.
     pub(super) fn found<F: Fabric>(&mut self, id: u64, voters: u32, fabric: &F) {
-        self.of.state.log = id;
-        self.of.state.config = Config::first(voters, fabric.address());
+        self.replicated.state.log = id;
+        self.replicated.state.config = Config::first(voters, fabric.address());
         self.publish(fabric);
     }
 }

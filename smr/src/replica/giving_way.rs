@@ -16,8 +16,8 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             return true;
         }
         self.note_turn(now);
-        if self.of.state.log != 0 && !self.of.state.mutant.has(Mutant::OlderLogStays) {
-            let voters = self.of.state.config.voters.iter().map(|voter| voter.address);
+        if self.replicated.state.log != 0 && !self.replicated.state.mutant.has(Mutant::OlderLogStays) {
+            let voters = self.replicated.state.config.voters.iter().map(|voter| voter.address);
             let in_view = self.replicas.iter().map(|(_, at)| *at);
             self.relatives.poll(now, self.pace.patience, in_view.chain(voters), self.area, fabric);
         }
@@ -28,7 +28,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
     /// anything else: another log may have replaced its own one meanwhile.
     pub(super) fn is_to_wait<F: Fabric>(&mut self, now: Instant, fabric: &F) -> bool {
         let (patience, view) = (self.pace.patience, self.view);
-        self.of.state.log != 0 && self.relatives.is_to_wait(now, patience, || fabric.is_active(view))
+        self.replicated.state.log != 0 && self.relatives.is_to_wait(now, patience, || fabric.is_active(view))
     }
 
     /// Notes that it has a turn, and whether it comes back.
@@ -48,7 +48,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
         fabric: &mut F,
     ) {
         self.poll_at = Instant::ZERO;
-        if self.relatives.on_read(id, result, self.of.state.log) {
+        if self.relatives.on_read(id, result, self.replicated.state.log) {
             self.give_way(fabric);
         }
     }
@@ -56,9 +56,9 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
     /// Whether a memory that it has READ to take over has a newer log.
     pub(super) fn is_replaced_in(&self, memories: &[Memory]) -> bool {
         let is_newer = |memory: &Memory| {
-            memory.header.is_some_and(|header| identity::is_newer(header.log, self.of.state.log))
+            memory.header.is_some_and(|header| identity::is_newer(header.log, self.replicated.state.log))
         };
-        !self.of.state.mutant.has(Mutant::OlderLogStays) && memories.iter().any(is_newer)
+        !self.replicated.state.mutant.has(Mutant::OlderLogStays) && memories.iter().any(is_newer)
     }
 
     /// It leads, votes and grants no more, and its process ends.

@@ -16,11 +16,14 @@ pub use status::ReplicaState;
 use crate::REPLICAS_MAX;
 use crate::area::{Area, Caller};
 use crate::direct::Prefix;
-use crate::follow::{Follow, Header, Replicated};
-use crate::log::{Log, Term};
+use crate::follow::{Follow, Header};
+use crate::log::Log;
+use crate::members;
 use crate::mutants::Mutant;
+use crate::position::Term;
 use crate::preset::{Active, Detector, Guard, Turn, Views};
 use crate::relatives::Relatives;
+use crate::replicated::Replicated;
 use crate::service::Service;
 use crate::snapshot::{Loader, Provider};
 use crate::state::State;
@@ -42,10 +45,10 @@ pub struct Replica<S, D = Views, G = Active> {
     area: Area,
     pace: Pace,
     /// It may begin a log of this identity, for this number of voters.
-    founds: Option<(u64, u32)>,
+    may_bootstrap: Option<(u64, u32)>,
     unreplicated: bool,
     time: LogTime,
-    of: Replicated<S>,
+    replicated: Replicated<S>,
     follow: Follow,
     provider: Provider,
     loader: Loader<S>,
@@ -98,14 +101,14 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
     /// A replica without a log, with the service's initial state.
     pub fn new(area: Area, pace: Pace, service: S) -> Self {
         let state = State::new(service, G::KIND);
-        let of = Replicated { state, log: Log::default(), gap: false, lags: false };
+        let replicated = Replicated { state, log: Log::default(), gap: false, lags: false };
         Self {
             area,
             pace,
-            founds: None,
+            may_bootstrap: None,
             unreplicated: false,
             time: LogTime::default(),
-            of,
+            replicated,
             follow: Follow::default(),
             provider: Provider::default(),
             loader: Loader::default(),
@@ -151,8 +154,8 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
     #[cfg(feature = "mutants")]
     #[must_use]
     pub fn with_mutant(mut self, mutant: crate::Mutant) -> Self {
-        self.of.state.mutant = crate::mutants::ActiveMutant::new(mutant);
-        self.of.state.service.plant(mutant);
+        self.replicated.state.mutant = crate::mutants::ActiveMutant::new(mutant);
+        self.replicated.state.service.plant(mutant);
         self.guard.plant(mutant);
         self.detector.plant(mutant);
         self
@@ -174,7 +177,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
     pub(crate) fn install<F: Fabric>(&mut self, view: &View, own: Option<Incarnation>, fabric: &mut F) {
         self.view = view.id;
         self.detector.install(view);
-        self.replicas = crate::replicas(view).map(|member| (member.incarnation, member.address)).collect();
+        self.replicas = members::replicas(view).map(|member| (member.incarnation, member.address)).collect();
         self.clients = self.area.clients(view);
         let config = self.config().clone();
         self.dead.retain(|at| config.voter(*at).is_some());
@@ -208,8 +211,8 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             }
         }
         if let Some(own) = self.own.filter(|_| !self.follow.misfit) {
-            let Self { area, pace, of, provider, replicas, .. } = self;
-            provider.poll(now, own, replicas, *area, pace.patience, of, fabric);
+            let Self { area, pace, replicated, provider, replicas, .. } = self;
+            provider.poll(now, own, replicas, *area, pace.patience, replicated, fabric);
         }
         let next = if more { now } else { now + self.interval(now) };
         self.poll_at = next.min(self.work(now));
@@ -221,7 +224,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             area: self.area,
             every: self.look_every(),
             trusts: self.detector.trusts(),
-            prefix: Prefix::of(&self.of),
+            prefix: Prefix::of(&self.replicated),
         };
         if self.gives_way(now, fabric) || self.is_to_wait(now, fabric) {
             return false;
@@ -236,11 +239,11 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
         let more = match &mut self.role {
             Role::Following => self.poll_following(now, fabric),
             Role::TakingOver { .. } => self.poll_takeover(now, fabric),
-            Role::Leading(lead) => lead.poll(now, &mut self.of, &mut self.guard, &self.dead, fabric),
+            Role::Leading(lead) => lead.poll(now, &mut self.replicated, &mut self.guard, &self.dead, fabric),
             Role::Waiting => self.poll_waiting(fabric),
             Role::Yields => false,
         };
-        self.time.look(now, &self.of.log, &self.of.state.service);
+        self.time.look(now, &self.replicated.log, &self.replicated.state.service);
         let progress = self.lacks_voters();
         self.stall.look(now, progress, self.pace.patience);
         self.publish(fabric);
@@ -275,7 +278,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
         fabric: &mut F,
     ) {
         let read = bytes_of;
-        let mutant = self.of.state.mutant;
+        let mutant = self.replicated.state.mutant;
         // These bugs make leaders write before they may; they are about what is lost thereby.
         let retries = mutant.has(Mutant::TakeoverBeforeActive) || mutant.has(Mutant::AnswerBeforePermit);
         let is_refused = G::REVOKES && !retries && result.err() == Some(LinkError::Denied);
@@ -290,20 +293,20 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
                 if !counts {
                     self.poll_at = Instant::ZERO;
                 }
-                lead.on_written(now, argument, counts, &self.of.log);
+                lead.on_written(now, argument, counts, &self.replicated.log);
                 if now.since(self.turn_at) >= self.pace.patience {
                     // It comes back: see `is_to_wait`.
                     self.poll_at = Instant::ZERO;
                     return;
                 }
-                lead.commit_and_answer(&mut self.of, &mut self.guard, fabric);
-                lead.continue_sending(now, &self.of.log, fabric);
+                lead.commit_and_answer(&mut self.replicated, &mut self.guard, fabric);
+                lead.continue_sending(now, &self.replicated.log, fabric);
                 self.publish(fabric);
             }
             (Role::Leading(lead), Part::Survey) => {
-                lead.on_surveyed(now, argument, read(result), &self.of.log, fabric);
+                lead.on_surveyed(now, argument, read(result), &self.replicated.log, fabric);
                 if G::DIRECT {
-                    lead.continue_sending(now, &self.of.log, fabric);
+                    lead.continue_sending(now, &self.replicated.log, fabric);
                 }
             }
             (_, Part::Terms) => {
@@ -311,7 +314,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
                 self.poll_at = Instant::ZERO;
             }
             (Role::TakingOver { takeover, .. }, Part::Adopt) => {
-                let State { log, floor, .. } = self.of.state;
+                let State { log, floor, .. } = self.replicated.state;
                 let by = Reader { area: self.area, log, floor, place: self.place, mutant };
                 takeover.on_read(now, argument, read(result), &by, fabric);
                 self.poll_at = Instant::ZERO;

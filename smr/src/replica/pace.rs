@@ -29,7 +29,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             return self.work_at;
         }
         let was_left = self.work_at != Instant::ZERO;
-        let is_left = self.of.state.service.work();
+        let is_left = self.replicated.state.service.work();
         if is_left || was_left {
             sort_freed();
         }
@@ -55,7 +55,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
     fn is_idle(&self, now: Instant) -> bool {
         let is_quiet = match &self.role {
             Role::Following => self.own.is_none() || self.is_whole(),
-            Role::Leading(lead) => self.pace.poll_every != Nanos::ZERO && lead.is_idle(&self.of.log),
+            Role::Leading(lead) => self.pace.poll_every != Nanos::ZERO && lead.is_idle(&self.replicated.log),
             Role::TakingOver { .. } => false,
             Role::Waiting | Role::Yields => true,
         };

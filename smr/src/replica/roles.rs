@@ -5,7 +5,8 @@ use crate::REPLICAS_MAX;
 use crate::config::Config;
 use crate::direct::{self, Prefix};
 use crate::lead::Lead;
-use crate::log::{Index, Record, Term};
+use crate::log::Record;
+use crate::position::{Index, Term};
 use crate::preset::{Detector, Guard, Known, Work};
 use crate::service::Service;
 use crate::takeover::{Adopted, Progress, Takeover, config_of};
@@ -30,8 +31,8 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
         if D::OF_VIEWS {
             return;
         }
-        if let Some(own) = self.own.filter(|_| self.of.state.log == 0) {
-            self.found_or_wait(own, fabric);
+        if let Some(own) = self.own.filter(|_| self.replicated.state.log == 0) {
+            self.bootstrap_or_wait(own, fabric);
         }
         let pending = match &self.role {
             // Another leader may write here, so this one was excluded.
@@ -40,7 +41,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
                 self.step_down(fabric);
                 None
             }
-            Role::Leading(lead) => lead.pending(&self.of.log),
+            Role::Leading(lead) => lead.pending(&self.replicated.log),
             Role::TakingOver { takeover, .. } => Some(takeover.progress() + self.loader.progress()),
             Role::Following | Role::Waiting | Role::Yields => None,
         };
@@ -48,8 +49,8 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             area: self.area,
             every: self.look_every(),
             own: self.own,
-            config: &self.of.state.config,
-            log: self.of.state.log,
+            config: &self.replicated.state.config,
+            log: self.replicated.state.log,
             granted: self.guard.granted(),
             lost: self.lost,
             work: Work { turns: self.turns, pending },
@@ -67,23 +68,25 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
         let own = fabric.address();
         let votes = |config: &Config| config.voter(own).is_some();
         let is_whole = G::DIRECT && self.is_whole();
-        is_whole && (votes(&self.of.state.config) || votes(&self.own_log(fabric).1))
+        is_whole && (votes(&self.replicated.state.config) || votes(&self.own_log(fabric).1))
     }
 
     /// The part of its log that is not in its state, and the configuration in force at its end.
     fn own_log<F: Fabric>(&self, fabric: &F) -> (Vec<Record>, Config, Index) {
-        let records = direct::rest(self.area, &Prefix::of(&self.of), fabric);
-        let (config, index) = config_of(records.iter(), &self.of.state.config);
+        let records = direct::rest(self.area, &Prefix::of(&self.replicated), fabric);
+        let (config, index) = config_of(records.iter(), &self.replicated.state.config);
         (records, config, index)
     }
 
     /// Leads, or not, as the detector says.
     pub(super) fn elect<F: Fabric>(&mut self, fabric: &mut F) {
-        let reign = self.detector.reign();
-        let is_to_lead = self.own.is_some() && reign.map(|reign| reign.leader) == self.own;
+        let leadership = self.detector.leadership();
+        let is_to_lead = self.own.is_some() && leadership.map(|leadership| leadership.leader) == self.own;
         let leads = is_to_lead && !self.follow.misfit;
         let is_of_reign = match &self.role {
-            Role::TakingOver { .. } | Role::Leading(_) => reign.map(|reign| reign.term) == Some(self.term()),
+            Role::TakingOver { .. } | Role::Leading(_) => {
+                leadership.map(|leadership| leadership.term) == Some(self.term())
+            }
             Role::Following | Role::Waiting | Role::Yields => true,
         };
         let waits = !D::OF_VIEWS && matches!(self.role, Role::Waiting);
@@ -96,7 +99,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
                 Role::TakingOver { takeover, .. } => takeover.touch(),
                 Role::Yields => {}
                 Role::Following | Role::Waiting => {
-                    self.take_over(reign.map_or(Term(0), |reign| reign.term), fabric);
+                    self.take_over(leadership.map_or(Term(0), |leadership| leadership.term), fabric);
                 }
             }
         }
@@ -109,11 +112,11 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             Role::Leading(lead) => {
                 lead.end(fabric);
                 self.ids = lead.ids();
-                self.of.drop_tail();
+                self.replicated.drop_tail();
                 self.role = Role::Following;
             }
             Role::TakingOver { .. } => {
-                self.of.drop_tail();
+                self.replicated.drop_tail();
                 self.role = Role::Following;
             }
             Role::Waiting => self.role = Role::Following,
@@ -126,13 +129,13 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
         if term <= self.lost {
             return;
         }
-        if self.of.state.log == 0
-            && let Some((id, voters)) = self.founds.take()
+        if self.replicated.state.log == 0
+            && let Some((id, voters)) = self.may_bootstrap.take()
         {
             self.found(id, voters, fabric);
         }
-        if self.of.state.log != 0 {
-            self.of.drop_tail();
+        if self.replicated.state.log != 0 {
+            self.replicated.drop_tail();
             let takeover = Takeover::begin(term, &mut self.guard, fabric);
             self.role = Role::TakingOver { takeover, behind: None };
         } else {
@@ -158,7 +161,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             return false;
         }
         let replicas: Vec<Address> = self.replicas.iter().map(|(_, at)| *at).collect();
-        match takeover.poll(now, self.area, &self.of, &replicas, &self.guard, fabric) {
+        match takeover.poll(now, self.area, &self.replicated, &replicas, &self.guard, fabric) {
             Progress::Waits => false,
             Progress::Behind(least) => {
                 *behind = Some(least);
@@ -193,7 +196,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             return false;
         }
         self.guard.elected();
-        let (low, memories) = (self.of.log.base().index, Vec::new());
+        let (low, memories) = (self.replicated.log.base().index, Vec::new());
         self.lead(now, term, Adopted { records, low, config, config_index, memories }, fabric);
         true
     }
@@ -207,13 +210,14 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
         };
         self.place = Some(place);
         let how = (G::DIRECT, self.ids);
-        let lead = Lead::begin((incarnation, own), self.area, term, place, adopted, how, &mut self.of);
+        let lead =
+            Lead::begin((incarnation, own), self.area, term, place, adopted, how, &mut self.replicated);
         let mut lead = lead.with_time(now, &mut self.time).with_reads(G::READS);
         if self.unreplicated {
             lead = lead.without_copies();
         }
         if G::DIRECT {
-            lead.feed_itself(&self.of, fabric);
+            lead.feed_itself(&self.replicated, fabric);
         }
         lead.install(&self.replicas, &self.clients);
         if self.retires {

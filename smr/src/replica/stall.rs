@@ -5,8 +5,8 @@ use super::{Replica, Role};
 use crate::config::{Config, Voter};
 use crate::entry::Kind;
 use crate::identity;
-use crate::log::Index;
 use crate::mutants::Mutant;
+use crate::position::Index;
 use crate::preset::{Detector, Guard};
 use crate::service::Service;
 use crate::takeover::Adopted;
@@ -38,7 +38,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
     /// majority of its voters comes back. `number` is of [`crate::identity::of_newer_log`]. Does so if it is to
     /// lead or leads, and ignores that word if a majority of the voters is there after all.
     pub fn continue_alone(&mut self, number: u64) {
-        self.alone = Some(self.of.state.identity(number));
+        self.alone = Some(self.replicated.state.identity(number));
         self.poll_at = Instant::ZERO;
     }
 
@@ -54,7 +54,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             Role::TakingOver { takeover, .. } => {
                 (takeover.config()?, takeover.progress() + self.loader.progress())
             }
-            Role::Leading(lead) => (lead.config(), lead.pending(&self.of.log)?),
+            Role::Leading(lead) => (lead.config(), lead.pending(&self.replicated.log)?),
             Role::Following | Role::Waiting | Role::Yields => return None,
         };
         (!self.has_majority(config)).then_some(progress)
@@ -71,8 +71,9 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
         let Some(id) = self.alone else { return };
         // Without views, one that gets nowhere leads and follows by turns.
         let follows = !D::OF_VIEWS && matches!(self.role, Role::Following);
-        let lacks = self.lacks_voters().is_some() || follows && !self.has_majority(&self.of.state.config);
-        let may = lacks || self.of.state.mutant.has(Mutant::ContinuesBesideOthers);
+        let lacks =
+            self.lacks_voters().is_some() || follows && !self.has_majority(&self.replicated.state.config);
+        let may = lacks || self.replicated.state.mutant.has(Mutant::ContinuesBesideOthers);
         if !may || G::DIRECT {
             // A log that others continue, or can read, is not replaced.
             self.alone = None;
@@ -80,11 +81,11 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             let (term, own) = (lead.term(), fabric.address());
             lead.end(fabric);
             self.ids = lead.ids();
-            let mut adopted = Adopted::of_leader(&self.of, lead.config().clone(), own);
-            if self.of.state.mutant.has(Mutant::ContinuesFromApplied) {
+            let mut adopted = Adopted::of_leader(&self.replicated, lead.config().clone(), own);
+            if self.replicated.state.mutant.has(Mutant::ContinuesFromApplied) {
                 adopted.records.clear();
             }
-            self.of.drop_tail();
+            self.replicated.drop_tail();
             self.alone = None;
             let adopted = self.begin_anew(id, adopted, own);
             self.lead(now, term, adopted, fabric);
@@ -96,10 +97,10 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
     pub(super) fn begin_anew(&mut self, id: u64, mut adopted: Adopted, own: Address) -> Adopted {
         let place = self.place.unwrap_or_default();
         let voters = vec![Voter { address: own, place }];
-        let config = Config { target: self.of.state.config.target, voters, newest_place: place };
+        let config = Config { target: self.replicated.state.config.target, voters, newest_place: place };
         // Voters of the log before that come back have to find it newer.
-        let id = identity::above(id, self.of.state.log);
-        (self.of.state.log, self.of.state.config) = (id, config.clone());
+        let id = identity::above(id, self.replicated.state.log);
+        (self.replicated.state.log, self.replicated.state.config) = (id, config.clone());
         // What changed the voters of the log before has no effect here. Its bytes keep their places.
         for record in adopted.records.iter_mut().filter(|record| record.kind == Kind::Config) {
             record.kind = Kind::Read;

@@ -3,7 +3,7 @@
 use super::{Replica, Role};
 use crate::config::Config;
 use crate::follow::{Activity, Header};
-use crate::log::{Index, Term};
+use crate::position::{Index, Term};
 use crate::preset::{Detector, Guard};
 use crate::service::Service;
 use crate::state::{self, State};
@@ -63,7 +63,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
 
     /// Whether it has a log without a hole.
     pub fn is_whole(&self) -> bool {
-        self.of.state.log != 0 && !self.of.is_behind()
+        self.replicated.state.log != 0 && !self.replicated.is_behind()
     }
 
     /// Its incarnation in the newest view; `None` if it is not a member.
@@ -73,41 +73,41 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
 
     /// The service's state.
     pub const fn service(&self) -> &S {
-        &self.of.state.service
+        &self.replicated.state.service
     }
 
     /// The identity of its log; 0 for none.
     pub const fn log(&self) -> u64 {
-        self.of.state.log
+        self.replicated.state.log
     }
 
     /// The newest entry that it has applied.
     pub const fn applied(&self) -> Index {
-        self.of.state.applied.index
+        self.replicated.state.applied.index
     }
 
     /// The newest entry that it has.
     pub fn last(&self) -> Index {
-        self.of.log.end().index
+        self.replicated.log.end().index
     }
 
     /// A digest of all that it has applied: equal for replicas that have applied the same.
     pub const fn digest(&self) -> u64 {
-        self.of.state.digest
+        self.replicated.state.digest
     }
 
     /// The digest of its log up to an entry that it has and may not have applied.
     pub fn digest_at(&self, index: Index) -> Option<u64> {
-        if index < self.applied() || index > self.last() || self.of.gap {
+        if index < self.applied() || index > self.last() || self.replicated.gap {
             return None;
         }
-        let rest = self.of.log.after(self.applied()).take_while(|record| record.index <= index);
+        let rest = self.replicated.log.after(self.applied()).take_while(|record| record.index <= index);
         Some(rest.fold(self.digest(), state::mix))
     }
 
     /// Sessions in its state.
     pub fn sessions(&self) -> usize {
-        self.of.state.sessions.len()
+        self.replicated.state.sessions.len()
     }
 
     /// The term that it leads or follows.
@@ -123,7 +123,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
     pub fn config(&self) -> &Config {
         match &self.role {
             Role::Leading(lead) => lead.config(),
-            _ => &self.of.state.config,
+            _ => &self.replicated.state.config,
         }
     }
 
@@ -159,7 +159,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
 
     /// The offset in the log, in bytes, up to which it has applied it.
     pub const fn applied_bytes(&self) -> u64 {
-        self.of.state.applied.at.0
+        self.replicated.state.applied.at.0
     }
 
     /// Requests that it has answered as the present leader.
@@ -172,7 +172,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
 
     /// Publishes how far it is, and notes its place.
     pub(super) fn publish<F: Fabric>(&mut self, fabric: &F) {
-        let State { log, applied, config, sessions, .. } = &self.of.state;
+        let State { log, applied, config, sessions, .. } = &self.replicated.state;
         let sessions = sessions.len() as u64;
         let activity = match &self.role {
             Role::Following | Role::Yields => Activity::Follows,
@@ -183,11 +183,11 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             Role::Waiting => Activity::Waits,
         };
         let granted = self.guard.granted();
-        let (log, applied, gap) = (*log, *applied, self.of.is_behind());
-        let founds = log == 0 && self.founds.is_some();
+        let (log, applied, gap) = (*log, *applied, self.replicated.is_behind());
+        let may_bootstrap = log == 0 && self.may_bootstrap.is_some();
         let failed = self.detector.failed();
         let target = if log == 0 { 0 } else { u8::try_from(config.target).unwrap_or(u8::MAX) };
-        let header = Header { log, applied, gap, founds, sessions, activity, granted, failed, target };
+        let header = Header { log, applied, gap, may_bootstrap, sessions, activity, granted, failed, target };
         if self.published != Some(header) {
             self.published = Some(header);
             header.publish(self.area, fabric);

@@ -3,8 +3,8 @@
 //! same.
 
 use super::is_considered;
-use crate::log::Term;
 use crate::mutants::ActiveMutant;
+use crate::position::Term;
 use stateright::{Checker, Model, Property};
 
 const SERVERS: usize = 3;

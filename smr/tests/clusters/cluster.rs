@@ -35,8 +35,8 @@ const KEYS: u64 = 2;
 const LEASE: Nanos = Nanos::from_micros(120);
 const POLL_EVERY: Nanos = Nanos::from_micros(4);
 const IDLE_EVERY: Nanos = Nanos::from_micros(12);
-const PATIENCE: Nanos = Nanos::from_micros(150);
-const LOOK_EVERY: Nanos = Nanos::from_micros(10);
+const CHUNK_TIMEOUT: Nanos = Nanos::from_micros(150);
+const POLL_INTERVAL: Nanos = Nanos::from_micros(10);
 /// The rates of clocks differ from that of true time by up to so much, where they do.
 const DRIFT_PPB: u64 = 100_000;
 const AGAIN_EVERY: Nanos = Nanos::from_micros(300);
@@ -374,8 +374,8 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
         let area = Area::of(&config.layout).expect("there is room");
         let actor = if REPLICAS.contains(&node) {
             let replica = self.new_replica();
-            let founds = node == REPLICAS.start && !self.has_begun;
-            let replica = if founds { replica.founding(of_first_log(seed), VOTERS) } else { replica };
+            let may_bootstrap = node == REPLICAS.start && !self.has_begun;
+            let replica = if may_bootstrap { replica.founding(of_first_log(seed), VOTERS) } else { replica };
             Actor::Replica(Box::new(replica))
         } else {
             let client = Client::new(area, seed, POLL_EVERY, AGAIN_EVERY);
@@ -391,8 +391,8 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
         let pace = Pace {
             poll_every: POLL_EVERY,
             idle_every: IDLE_EVERY,
-            patience: PATIENCE,
-            look_every: LOOK_EVERY,
+            patience: CHUNK_TIMEOUT,
+            look_every: POLL_INTERVAL,
         };
         let area = Area::of(&self.config.layout).expect("there is room");
         let replica = Replica::new(area, pace, Watched::default());

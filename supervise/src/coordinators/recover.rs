@@ -13,7 +13,7 @@ use obol_membership::timing::LEASE_MAX;
 use obol_membership::view::{Acceptor, coordinator_name};
 use obol_membership::{Kind, View};
 use obol_node::{Deployment, RECOVERED_FILE, Site, VIEW_BYTES_MAX, saved_view};
-use obol_observe::inspection::{self, Asked, is_there};
+use obol_observe::inspection::{self, RecoveryInputs, is_there};
 use obol_observe::{Observer, Process, Snapshot};
 use obol_profiles::file::{self, Pipes};
 use obol_term::output::{self, Failure};
@@ -91,7 +91,7 @@ fn source(from: &str, site: &Site, known: Option<View>) -> Result<View, Failure>
 
 /// Refuses while a majority of those who decide can be read or started, and while that is not
 /// known.
-fn disaster(site: &Site, view: &View, snapshot: &Snapshot, asked: &Asked) -> Result<(), Failure> {
+fn disaster(site: &Site, view: &View, snapshot: &Snapshot, asked: &RecoveryInputs) -> Result<(), Failure> {
     let network = site.deployment.network.as_ref();
     let (mut there, mut unknown) = (Vec::new(), Vec::new());
     for acceptor in &view.acceptors {
@@ -322,7 +322,7 @@ pub fn recover(root: &Path, cluster: Name, options: &Options, say: Say<'_>) -> R
     let _one = lock(site.cluster.dir())?;
     let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?;
     let snapshot = observer.snapshot();
-    let mut asked = Asked::of(&site, &options.report, &options.lost)?;
+    let mut asked = RecoveryInputs::of(&site, &options.report, &options.lost)?;
     let seen = snapshot.view.as_deref().cloned();
     let known = [inspection::known(&site)?, seen, asked.newest.take()];
     let known = known.into_iter().flatten().max_by_key(|view| view.rank());

@@ -8,7 +8,7 @@ use obol_fabric::{Name, Nanos, ViewId};
 use obol_logs::Settings;
 use obol_membership::Kind;
 use obol_membership::metrics::Counter;
-use obol_membership::recorder::{Kind as Event, Record};
+use obol_membership::recorder::{EventKind, Record};
 use obol_node::Site;
 use obol_term::output::Failure;
 use std::path::Path;
@@ -108,14 +108,14 @@ fn serve_one(app: &Attached, view: &OwnView, served_in: &mut Option<ViewId>) -> 
     let seat = app.seat();
     let first = *served_in != Some(view.id);
     if first && app.active(view) {
-        seat.record(Record::new(Event::Active, view.id.0, 0));
+        seat.record(Record::new(EventKind::Active, view.id.0, 0));
     }
     let served = app.guard(view, |_| seat.progress()).is_some();
     if served {
         seat.count(Counter::Served, 1);
         if first {
             *served_in = Some(view.id);
-            seat.record(Record::new(Event::Service, view.id.0, 0));
+            seat.record(Record::new(EventKind::Service, view.id.0, 0));
         }
     } else {
         seat.count(Counter::Inactive, 1);

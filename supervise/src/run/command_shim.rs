@@ -6,6 +6,7 @@ use super::listen;
 use super::program::{Environment, NOT_EXECUTABLE, Tied, code, kill_descendants, not_executed};
 use obol_fabric::Nanos;
 use obol_fabric::host::supervise::{self, Reaped};
+use obol_fabric::host::this_program;
 use obol_fabric::host::{Held, Process, sched};
 use obol_term::output::Failure;
 use signal_hook::consts::{SIGCHLD, SIGTERM};
@@ -34,7 +35,7 @@ pub(super) enum Input {
 
 /// A command of this program that runs these words under a shim.
 pub(super) fn under_shim(words: &[OsString], environment: &Environment, input: Input) -> io::Result<Command> {
-    let mut command = Command::new(std::env::current_exe()?);
+    let mut command = this_program::command()?;
     command.args(["command-shim", "--parent", &std::process::id().to_string()]);
     if input == Input::Command {
         command.arg("--feeds");

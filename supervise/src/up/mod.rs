@@ -36,8 +36,7 @@ use supervisor::Supervisor;
 /// Poll interval for the cluster. Stamps come from the processes; this only bounds how late they
 /// are shown.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// The same while the console shows the cluster, and only the summary and the dead children are to
-/// be cared for.
+/// Poll interval while the console is open: only the summary and reaping depend on it.
 const POLL_INTERVAL_BESIDE_CONSOLE: Duration = Duration::from_secs(1);
 
 /// Who is shown a cluster while it is supervised.

@@ -6,6 +6,7 @@ use crate::hosts::HostNames;
 use crate::logging;
 use crate::processes::{DYING_TIMEOUT, unused};
 use obol_fabric::Name;
+use obol_fabric::host::this_program;
 use obol_fabric::host::{Cluster, is_dying, sched};
 use obol_logs::Settings;
 use obol_membership::view::coordinator_name;
@@ -86,7 +87,7 @@ impl Supervisor {
         (kv, log): (bool, &Settings),
         saves: PathBuf,
     ) -> Result<Self, Failure> {
-        let program = std::env::current_exe().map_err(Failure::failed)?;
+        let program = this_program::file().map_err(Failure::failed)?;
         let directory = root.join(hosts.of(1).as_str());
         let mut specs = BTreeMap::new();
         // Processes of a kind take turns on the hosts; what belongs together has one number.

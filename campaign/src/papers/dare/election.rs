@@ -7,7 +7,7 @@ use obol_fabric::sim::Rng;
 /// The period of the leader's heartbeats: the published program's.
 pub(super) const BEAT_EVERY: Nanos = Nanos::from_millis(1);
 /// How often a server looks for a heartbeat, until the program has adjusted that: the same.
-pub(super) const LOOK_EVERY: Nanos = Nanos::from_millis(10);
+pub(super) const POLL_INTERVAL: Nanos = Nanos::from_millis(10);
 /// The period with which the program begins to adjust it: twice that of heartbeats.
 pub(super) const ADJUSTED_EVERY: Nanos = Nanos::from_millis(2);
 /// How long a candidate waits for votes: uniform between these, in the same program.
@@ -98,7 +98,9 @@ mod tests {
     /// still know one.
     #[test]
     fn a_failover_takes_a_look_without_a_heartbeat_and_an_election_timeout() {
-        for (servers, every) in [(3, LOOK_EVERY), (5, LOOK_EVERY), (7, LOOK_EVERY), (3, ADJUSTED_EVERY)] {
+        for (servers, every) in
+            [(3, POLL_INTERVAL), (5, POLL_INTERVAL), (7, POLL_INTERVAL), (3, ADJUSTED_EVERY)]
+        {
             let all = draws(servers, every);
             let (least, most) = (all.iter().min(), all.iter().max());
             let low = every.0 - BEAT_EVERY.0 + ELECTION.0.0;
@@ -110,7 +112,7 @@ mod tests {
 
     #[test]
     fn more_candidates_are_sooner_done() {
-        let mean = |servers| draws(servers, LOOK_EVERY).iter().sum::<u64>() / 4000;
+        let mean = |servers| draws(servers, POLL_INTERVAL).iter().sum::<u64>() / 4000;
         assert!(mean(3) > mean(5) && mean(5) > mean(7), "{} {} {}", mean(3), mean(5), mean(7));
     }
 }

@@ -98,7 +98,7 @@ fn inputs() -> Vec<Input> {
         input("heartbeats", format!("each {}", election::BEAT_EVERY), "the published program"),
         input(
             "looks for a heartbeat (Delta)",
-            format!("each {}, adjusted from {} on", election::LOOK_EVERY, election::ADJUSTED_EVERY),
+            format!("each {}, adjusted from {} on", election::POLL_INTERVAL, election::ADJUSTED_EVERY),
             "the published program; 4.2.2 names none",
         ),
         input(
@@ -188,7 +188,7 @@ fn failover(seed: u64) -> Part {
     };
     let mut rows = Vec::new();
     for servers in [3, 5, 7] {
-        let samples = draw(servers, election::LOOK_EVERY);
+        let samples = draw(servers, election::POLL_INTERVAL);
         let published = "published as around 30 ms; the text does not say how many servers there were";
         let p50 = Row::of(format!("{servers} servers, p50"), MS, 30.0, (&samples, 0.5));
         rows.extend(p50.map(|row| row.noting(published)));

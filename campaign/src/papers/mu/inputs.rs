@@ -9,7 +9,7 @@ const DETECTION: Nanos = Nanos::from_micros(600);
 /// Looks until a score of 15 is below 2, and half of one until the first of them (5.1).
 const LOOKS: f64 = 14.5;
 /// The interval of looks by which detection takes [`DETECTION`] on average.
-pub(super) const LOOK_EVERY: Nanos = Nanos((DETECTION.0 as f64 / LOOKS) as u64);
+pub(super) const POLL_INTERVAL: Nanos = Nanos((DETECTION.0 as f64 / LOOKS) as u64);
 /// What the published program sleeps between two looks, and the slack that Linux adds to it.
 const SLEEP: Nanos = Nanos::from_micros(3);
 const TIMER_SLACK: Nanos = Nanos::from_micros(50);
@@ -38,7 +38,7 @@ pub(super) struct Setting {
 
 impl Default for Setting {
     fn default() -> Self {
-        Self { look_every: LOOK_EVERY, poll_every: POLL_EVERY }
+        Self { look_every: POLL_INTERVAL, poll_every: POLL_EVERY }
     }
 }
 
@@ -53,7 +53,7 @@ pub(super) fn inputs(testbed: &str) -> Vec<Input> {
         input("scores", "0 to 15; failed below 2, alive above 6".to_owned(), "5.1; the shipped detector's"),
         input(
             "interval of looks",
-            LOOK_EVERY.to_string(),
+            POLL_INTERVAL.to_string(),
             "derived: the published detection of 600 us, over 14.5 looks",
         ),
         input(
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn derived_values_are_as_they_are_described() {
-        assert_eq!((LOOK_EVERY, PROGRAM_LOOKS_EVERY), (Nanos(41_379), Nanos(53_000)));
+        assert_eq!((POLL_INTERVAL, PROGRAM_LOOKS_EVERY), (Nanos(41_379), Nanos(53_000)));
         assert_eq!(LINK_TIMEOUT.min, Nanos(536_870_912));
     }
 }

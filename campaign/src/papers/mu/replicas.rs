@@ -24,7 +24,7 @@ const STEADY_WITHIN: u64 = 100_000_000;
 /// Looks after which every score is at its maximum.
 const SETTLED_AFTER: u64 = 20;
 /// Of messages that no one waits for.
-const RETRY_EVERY: Nanos = Nanos::from_millis(5);
+const RETRY_INTERVAL: Nanos = Nanos::from_millis(5);
 const CLIENT_POLLS_EVERY: Nanos = Nanos(500);
 
 /// The rings are as short as they can be: a successor READs all of them, Mu's a part of one log.
@@ -155,19 +155,19 @@ impl Replicas {
             let role = if node < COORDINATORS {
                 Role::Coordinator(Box::new(start.coordinator(node as u16 + 1)))
             } else if node == CLIENT {
-                let client = Client::new(area, drawn, CLIENT_POLLS_EVERY, RETRY_EVERY);
+                let client = Client::new(area, drawn, CLIENT_POLLS_EVERY, RETRY_INTERVAL);
                 let member = start.member(Kind::App, name("smrc-", node));
                 Role::Node(Box::new(Node::new(member, Actor::Client(Box::new(client)))))
             } else {
                 let pace = Pace {
                     poll_every: setting.poll_every,
                     idle_every: setting.poll_every,
-                    patience: RETRY_EVERY,
+                    patience: RETRY_INTERVAL,
                     look_every: setting.look_every,
                 };
                 let replica = Replica::new(area, pace, Nothing);
-                let founds = node == REPLICAS.start;
-                let replica = if founds { replica.founding(drawn, VOTERS) } else { replica };
+                let may_bootstrap = node == REPLICAS.start;
+                let replica = if may_bootstrap { replica.founding(drawn, VOTERS) } else { replica };
                 let member = start.member(Kind::App, name("smr-", node));
                 Role::Node(Box::new(Node::new(member, Actor::Replica(Box::new(replica)))))
             };

@@ -2,7 +2,7 @@
 //! hold: `::error file=drills/mine.toml,line=31,title=drill mine::failover.cue_to_active p90 ...`.
 
 use crate::drillfile::{Drill, Places};
-use crate::drills::journal::{Journal, Judged, Outcome, Verdict, counted};
+use crate::drills::engine::journal::{Journal, Judged, Outcome, Verdict, counted};
 use obol_observe::stats::shown as us;
 use obol_profiles::FileError;
 
@@ -40,10 +40,10 @@ pub fn annotations(journal: &Journal, drill: &Drill, path: Option<&str>, text: &
     let title = format!("drill {}: {}", journal.drill, journal.verdict.name());
     let mut file = File { path, title, lines: Vec::new() };
     for one in journal.judged.iter().filter(|one| one.holds != Some(true)) {
-        let at = drill.expect.iter().position(|expect| expect.metric.name() == one.metric);
+        let at = drill.expect.iter().position(|expect| expect.metric == one.metric);
         let line = at.map_or(places.drill, |at| places.expect(at));
         let Judged { metric, of, bound, found, samples, holds } = one;
-        let shown = |value: f64| if *of == "count" { value.to_string() } else { us(value) };
+        let shown = |value: f64| if of == "count" { value.to_string() } else { us(value) };
         match (holds, found) {
             (Some(_), Some(found)) => {
                 let (found, bound) = (shown(*found), shown(*bound));

@@ -1,7 +1,7 @@
 //! The charts of a postmortem; `None` without data.
 
 use crate::drillfile::Metric;
-use crate::drills::journal::{Journal, Trial, measured, samples};
+use crate::drills::engine::journal::{Journal, Trial, measured, samples};
 use obol_fabric::Nanos;
 use obol_observe::plot::{Axis, Bars, Chart, Series};
 use obol_observe::timeline::Phases;
@@ -50,7 +50,7 @@ pub(super) fn distribution(journal: &Journal) -> Option<String> {
     points.extend(sorted.last().map(|last| (last.as_micros_f64(), 100.0)));
     let mut chart = Chart::new(Axis::log("us from the first fault"), Axis::linear("% of failovers"))
         .with(Series::line("last survivor active", points));
-    let bounds = journal.judged.iter().filter(|one| one.metric == Metric::CueToActive.name());
+    let bounds = journal.judged.iter().filter(|one| one.metric == Metric::CueToActive);
     for bound in bounds {
         let line = vec![(bound.bound, 0.0), (bound.bound, 100.0)];
         chart = chart.with(Series::dashes(&format!("bound of {}", bound.of), line));

@@ -2,7 +2,7 @@
 //! its name. Values are nanoseconds; the tools divide by the unit of their plots.
 
 use crate::drillfile::Metric;
-use crate::drills::journal::{Journal, distribution};
+use crate::drills::engine::journal::{Journal, distribution};
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 use std::io;

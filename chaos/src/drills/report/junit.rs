@@ -8,7 +8,7 @@
 //!     <testcase classname="app.repetition" name="1 kill" time="0.000591"/>
 //! ```
 
-use crate::drills::journal::{Journal, Judged, Outcome, Trial, Verdict, counted};
+use crate::drills::engine::journal::{Journal, Judged, Outcome, Trial, Verdict, counted};
 use obol_fabric::Nanos;
 use obol_observe::calendar;
 use obol_observe::stats::shown as us;
@@ -126,7 +126,7 @@ fn repetition(drill: &str, trial: &Trial) -> Case {
 
 fn bound(drill: &str, one: &Judged) -> Case {
     let Judged { metric, of, bound, found, samples, holds } = one;
-    let shown = |value: f64| if *of == "count" { value.to_string() } else { us(value) };
+    let shown = |value: f64| if of == "count" { value.to_string() } else { us(value) };
     let found = found.map_or("not claimed".to_owned(), shown);
     let result = match holds {
         Some(true) => Result::Passed,

@@ -1,6 +1,6 @@
 //! OpenMetrics (specification 1.0.0): the figures as summaries in seconds, and counts.
 
-use crate::drills::journal::{Journal, Outcome, counted};
+use crate::drills::engine::journal::{Journal, Outcome, counted};
 use obol_observe::figures::total;
 use std::fmt::Write as _;
 

@@ -3,8 +3,8 @@
 
 use super::figures;
 use crate::drillfile::{Drill, Metric};
-use crate::drills::follow::UNSEEN;
-use crate::drills::journal::{
+use crate::drills::engine::follow::UNSEEN;
+use crate::drills::engine::journal::{
     Journal, Judged, Outcome, Trial, Verdict, counted, distribution, measured, samples,
 };
 use obol_fabric::Nanos;
@@ -134,8 +134,8 @@ fn reason(trial: &Trial) -> &str {
 }
 
 fn missed(one: &Judged) -> String {
-    let found = one.found.map_or("nothing".to_owned(), |found| shown(one.of, found));
-    format!("{} {} was {found}, above its bound of {}.", one.metric, one.of, shown(one.of, one.bound))
+    let found = one.found.map_or("nothing".to_owned(), |found| shown(&one.of, found));
+    format!("{} {} was {found}, above its bound of {}.", one.metric, one.of, shown(&one.of, one.bound))
 }
 
 fn capital(word: &str) -> String {

@@ -1,7 +1,7 @@
 //! Chrome trace events for Perfetto: a process per trial, with its faults and the phases of its
 //! failover.
 
-use crate::drills::journal::{Journal, Trial};
+use crate::drills::engine::journal::{Journal, Trial};
 use obol_observe::timeline::Phases;
 use serde_json::{Value, json};
 

@@ -2,10 +2,10 @@
 
 use clap::Args;
 use obol_chaos::drillfile;
-use obol_chaos::drills::approval::{Approval, Source};
-use obol_chaos::drills::audit::{Entry, Event, Log, Who};
-use obol_chaos::drills::halt::REASON_CHARS_MAX;
-use obol_chaos::drills::switch::{self, OnHost, Order};
+use obol_chaos::drills::agent::halt::REASON_CHARS_MAX;
+use obol_chaos::drills::agent::switch::{self, OnHost, Order};
+use obol_chaos::drills::audit::approval::{Approval, Source};
+use obol_chaos::drills::audit::log::{Entry, Event, Log, Who};
 use obol_chaos::drills::{Accountable, Halt};
 use obol_fabric::Name;
 use obol_node::Site;

@@ -1,11 +1,11 @@
 //! `obol drill detectors`: failure detectors beside each other on a cluster.
 
 use super::accountable;
-use super::files::{How as HowToRun, go, keep_in, simulate};
+use super::running::{How as HowToRun, go, keep_in, simulate};
 use crate::logging::LogOptions;
 use clap::{Args, ValueEnum};
 use obol_chaos::drillfile::Drill;
-use obol_chaos::drills::detectors::{
+use obol_chaos::drills::studies::detectors::{
     Detector, Fault, HEADS, Measured, Plan, Report, Silences, lasts, silenced,
 };
 use obol_chaos::drills::{Accountable, Fleet, Host, Journal, Verdict};

@@ -3,31 +3,27 @@
 use super::accountable::{self, Approve, Audit, HaltDrills};
 use super::detectors::DrillDetectors;
 use super::format::Format;
+use super::running::{How, go, report, simulate};
 use super::smr::DrillSmr;
 use crate::logging::LogOptions;
 use clap::{Args, Subcommand};
 use obol_chaos::drillfile::{self, Drill, ReportFiles};
-use obol_chaos::drills::approval::Source;
-use obol_chaos::drills::audit::Event;
-use obol_chaos::drills::journal::{Judged, counted};
-use obol_chaos::drills::ssh::{Login, Ssh};
-use obol_chaos::drills::{self, Accountable, Fleet, Journal, Options, Probed, Progress, table2};
+use obol_chaos::drills::agent::ssh::{Login, Ssh};
+use obol_chaos::drills::audit::approval::Source;
+use obol_chaos::drills::audit::log::Event;
+use obol_chaos::drills::engine::progress;
+use obol_chaos::drills::studies::table2;
+use obol_chaos::drills::{self, Fleet, Probed};
 use obol_fabric::Name;
-use obol_fabric::host::clock;
-use obol_membership::ActiveMutant;
-use obol_node::Site;
+use obol_fabric::host::this_program;
 use obol_observe::Observer;
-use obol_observe::annotations::{Forwarded, Mark};
-use obol_observe::stats::{Summary, shown as us};
-use obol_profiles::Profile;
 use obol_supervise::signals;
 use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::fmt::Display;
-use std::io::{ErrorKind, IsTerminal};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Drills from files.
@@ -118,8 +114,8 @@ pub(crate) struct DrillRun {
     /// Repetitions, in place of the file's
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) count: Option<u32>,
-    /// Report each repetition on standard error, and stop when that is closed (asked for
-    /// by the console)
+    /// Report each step on standard error as a line of JSON, and stop when that is closed (asked
+    /// for by the console)
     #[arg(long, hide = true)]
     pub(crate) progress: bool,
     /// Run it in the simulator, on a cluster of 3 coordinators, 3 app nodes and, where the drill
@@ -191,9 +187,6 @@ pub(crate) struct Json {
 const REPORTS_MAX: u32 = 9999;
 /// Refused by a guard.
 const REFUSED: u8 = 2;
-/// Repetitions that are reported one by one.
-const REASONS_MAX: usize = 10;
-
 pub(crate) fn run(root: &Path, cluster: Name, command: &DrillCommand) -> Result<ExitCode, Failure> {
     match command {
         DrillCommand::List(how) => list(how.json),
@@ -389,7 +382,7 @@ fn replay(root: &Path, cluster: Name, options: &DrillReplay) -> Result<ExitCode,
         })
     };
     logged(Event::Began, None)?;
-    let program = std::env::current_exe().map_err(Failure::failed)?;
+    let program = this_program::file().map_err(Failure::failed)?;
     let replayed =
         drills::replay_script((root, cluster), &program, &script, || !stop.load(Ordering::Relaxed));
     let outcome = match &replayed {
@@ -429,6 +422,9 @@ fn run_one(root: &Path, cluster: Name, options: &DrillRun) -> Result<ExitCode, F
     run_file(root, cluster, options, format).inspect_err(|failure| {
         // The failure itself is reported in any case.
         let _ = format.refused(&options.file.drill, failure);
+        if options.progress {
+            report(&progress::Line::Failed { reason: failure.to_string() });
+        }
     })
 }
 
@@ -468,105 +464,6 @@ fn run_file(root: &Path, cluster: Name, options: &DrillRun, format: Format) -> R
     Ok(output::verdict(journal.verdict.code(), said))
 }
 
-/// What a run is given beside its drill; see [`Options`].
-#[derive(Default)]
-pub(crate) struct How {
-    pub(crate) count: Option<u32>,
-    pub(crate) undo_early: bool,
-    pub(crate) ssh: Option<Ssh>,
-    pub(crate) login: Login,
-    pub(crate) accountable: Accountable,
-    /// Whether every repetition and step is reported, also to scripts.
-    pub(crate) progress: bool,
-    pub(crate) log: LogOptions,
-}
-
-/// What reports progress, and stops at a signal to end.
-struct Watched {
-    options: Options,
-    go_on: Box<dyn FnMut(u32) -> bool>,
-}
-
-fn watched(drill: &Drill, how: How) -> Result<Watched, Failure> {
-    let stop = signals::ending()?;
-    let How { count, undo_early, ssh, login, accountable, progress, log: _ } = how;
-    let program = std::env::current_exe().map_err(Failure::failed)?;
-    let on_progress: fn(&Drill, Progress<'_>) = |drill, progress| {
-        // As below.
-        let _ = output::remark(format_args!("drill {}, {progress}", drill.id));
-    };
-    let on_wait: fn(&Drill, &[String]) = |drill, reasons| {
-        // As below.
-        let _ = output::remark(format_args!(
-            "drill {}: waits until the cluster is healthy: {}",
-            drill.id,
-            reasons.join("; ")
-        ));
-    };
-    let on_progress = progress.then_some(on_progress);
-    let options = Options {
-        count,
-        undo_early,
-        ssh,
-        login,
-        accountable,
-        on_progress,
-        on_wait: Some(on_wait),
-        interrupted: Arc::clone(&stop),
-        ..Options::new(program)
-    };
-    let (id, count) = (drill.id.clone(), count.unwrap_or(drill.repeat.count));
-    let chatty = std::io::stderr().is_terminal();
-    let go_on = Box::new(move |n: u32| {
-        let mut is_watched = true;
-        if progress || chatty && n > 0 && (n.is_multiple_of(10) || n == count) {
-            let written = output::remark(format_args!("drill {id}: {n} of {count}"));
-            // A drill must not outlive the console that started it. To others progress is
-            // informative only.
-            is_watched = !progress || written.is_ok();
-        }
-        is_watched && !stop.load(Ordering::Relaxed)
-    });
-    Ok(Watched { options, go_on })
-}
-
-/// Runs a drill in the simulator.
-pub(super) fn simulate(drill: &Drill, profile: &str, how: How) -> Result<Journal, Failure> {
-    let profile = Profile::load(profile).map_err(Failure::refused)?;
-    // The cluster, and its first wait, are the simulator's: nothing to wait for.
-    let Watched { options, go_on } = watched(drill, how)?;
-    let options = Options { on_wait: None, ..options };
-    drills::simulate(drill, profile, ActiveMutant::NONE, &options, go_on).map_err(Failure::refused)
-}
-
-/// Runs a drill until its end, or a signal to end.
-pub(crate) fn go(root: &Path, cluster: Name, drill: &Drill, how: How) -> Result<Journal, Failure> {
-    how.log.start_command(root, cluster, "drill");
-    let Watched { options, go_on } = watched(drill, how)?;
-    // Consoles and recordings show that a drill ran. If it cannot be noted, the drill's own report still
-    // does.
-    let note = |verdict| {
-        let mark = Mark::drill(clock::now(), &drill.id, verdict);
-        if let Err(error) = mark.write(&root.join(cluster.as_str())) {
-            tracing::warn!(target: "drill", "consoles and recordings do not show the drill: {error}");
-            // Nobody may read this.
-            let _ = output::remark(format_args!("consoles and recordings do not show the drill: {error}"));
-        }
-        if let Ok(site) = Site::open(root, cluster)
-            && let Forwarded::Not(why) = mark.forward(&site)
-        {
-            tracing::warn!(target: "drill", "the annotation is on this host, and not on all others: {why}");
-        }
-    };
-    note(None);
-    tracing::info!(target: "drill", drill = drill.id.as_str(), "drill {} begins", drill.id);
-    let found = drills::run(root, cluster, drill, &options, go_on).map_err(Failure::refused);
-    let verdict = found.as_ref().map_or("refused", |journal| journal.verdict.name());
-    tracing::info!(target: "drill", drill = drill.id.as_str(), verdict, "drill {}: {verdict}", drill.id);
-    note(Some(verdict));
-    found
-}
-
 /// Makes the directory for the files that the drill names, or for all where only a directory is
 /// named.
 fn place(drill: &Drill, out: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
@@ -593,91 +490,4 @@ fn place(drill: &Drill, out: Option<&Path>) -> Result<Option<PathBuf>, Failure> 
         }
     }
     Err(Failure::Refused(format!("drill-{}-1 to {REPORTS_MAX} exist; choose a place by --out", drill.id)))
-}
-
-/// Keeps one drill of several, in a new directory. What was measured counts also if that fails.
-pub(super) fn keep_in(dir: &Path, drill: &Drill, journal: &Journal) {
-    let made = std::fs::create_dir(dir);
-    let written = made.and_then(|()| drills::report::write(&ReportFiles::all(), journal, drill, dir));
-    if written.is_err() {
-        output::kept("report", dir, written);
-    }
-}
-
-/// The heads of a table of distributions.
-pub(crate) fn head(of: &str) -> std::io::Result<()> {
-    let [min, p50, p90, p99, max] = ["min", "p50", "p90", "p99", "max"];
-    output::line(format_args!("{of:<24} {:>6} {min:>8} {p50:>8} {p90:>8} {p99:>8} {max:>8}", "n"))
-}
-
-/// A row of it.
-pub(crate) fn row(name: &str, s: &Summary) -> std::io::Result<()> {
-    output::line(row_text(name, s))
-}
-
-fn row_text(name: &str, s: &Summary) -> String {
-    let is_any = s.n > 0;
-    let figures = [is_any.then_some(s.min), s.p50, s.p90, s.p99, is_any.then_some(s.max)];
-    let [min, p50, p90, p99, max] = figures.map(|claimed| claimed.map_or("--".to_owned(), us));
-    format!("{name:<24} {:>6} {min:>8} {p50:>8} {p90:>8} {p99:>8} {max:>8}", s.n)
-}
-
-pub(super) fn print(journal: &Journal) -> std::io::Result<()> {
-    output::line(format_args!(
-        "drill {}: {}, {} repetitions in {} s, {} void (profile {}, {} cores, kernel {})",
-        journal.drill,
-        journal.verdict.name(),
-        journal.count,
-        journal.took,
-        journal.void,
-        journal.profile,
-        journal.host.cores,
-        journal.host.kernel
-    ))?;
-    head("")?;
-    for (name, summary) in &journal.figures_us {
-        row(name, summary)?;
-    }
-    for Judged { metric, of, bound, found, samples, holds } in &journal.judged {
-        let shown = |value: f64| if *of == "count" { value.to_string() } else { us(value) };
-        let mark = match holds {
-            Some(true) => "holds",
-            Some(false) => "DEVIATES",
-            None => "not judged",
-        };
-        let found = found.map_or(format!("{samples} samples are too few"), shown);
-        output::line(format_args!("expect {metric} {of} <= {}: {mark} ({found})", shown(*bound)))?;
-    }
-    for one in journal.after.iter().filter(|one| !one.holds) {
-        output::line(format_args!("  ! afterwards the steady state does not hold: {}", one.saw))?;
-    }
-    let with_reason = || counted(&journal.trials).filter(|trial| trial.reason.is_some());
-    for trial in with_reason().take(REASONS_MAX) {
-        let reason = trial.reason.as_deref().unwrap_or_default();
-        output::line(format_args!("  ! repetition {}, {}: {reason}", trial.number, trial.step))?;
-    }
-    let more = with_reason().count().saturating_sub(REASONS_MAX);
-    if more > 0 {
-        output::line(format_args!("  ! {more} more were void or failed; --json and the journal have them"))?;
-    }
-    for remark in &journal.remarks {
-        output::line(format_args!("  ! {remark}"))?;
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn without_samples_there_are_no_figures() {
-        let none = Summary { n: 0, min: 0.0, p50: None, p90: None, p99: None, max: 0.0 };
-        let cells = |summary: &Summary| -> Vec<String> {
-            row_text("failover", summary).split_whitespace().map(str::to_owned).collect()
-        };
-        assert_eq!(cells(&none), ["failover", "0", "--", "--", "--", "--", "--"]);
-        let one = Summary { n: 1, min: 5.0, max: 5.0, ..none };
-        assert_eq!(cells(&one), ["failover", "1", "5.00us", "--", "--", "--", "5.00us"]);
-    }
 }

@@ -1,6 +1,6 @@
 //! How `obol drill run` prints its result.
 
-use super::files;
+use super::text::print;
 use clap::ValueEnum;
 use obol_chaos::drillfile::{self, Drill};
 use obol_chaos::drills::Journal;
@@ -28,11 +28,11 @@ impl Format {
     /// Prints the result of a run. `name` is the drill as it was named, `text` its file's.
     pub(super) fn print(self, name: &str, drill: &Drill, text: &str, journal: &Journal) -> io::Result<()> {
         match self {
-            Self::Text => files::print(journal),
+            Self::Text => print(journal),
             Self::Json => output::json(journal),
             Self::Junit => output::text(&junit(journal)),
             Self::Github => {
-                files::print(journal)?;
+                print(journal)?;
                 annotations(journal, drill, path(name), text).into_iter().try_for_each(output::line)
             }
         }

@@ -2,16 +2,18 @@
 
 mod accountable;
 mod detectors;
-pub(crate) mod files;
+mod files;
 mod format;
+mod running;
 mod smr;
 mod table2;
+pub(crate) mod text;
 mod timeline;
 
 use crate::commands::kv;
 use crate::logging::LogOptions;
 use clap::{Args, ValueEnum};
-use obol_chaos::drills::quick::Report;
+use obol_chaos::drills::studies::quick::Report;
 use obol_chaos::drills::{Accountable, Victims};
 use obol_fabric::{Name, Nanos};
 use obol_node::Site;
@@ -113,8 +115,8 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Drill) -> Result<ExitCod
     let gap = Nanos::from_std(options.gap);
     let drill = victims.drill(site.deployment.environment, options.count, gap);
     let accountable = Accountable { log: Some(accountable::log()?), source: None };
-    let how = files::How { accountable, log: options.log.clone(), ..files::How::default() };
-    let report = Report::of(&files::go(root, cluster, &drill, how)?);
+    let how = running::How { accountable, log: options.log.clone(), ..running::How::default() };
+    let report = Report::of(&running::go(root, cluster, &drill, how)?);
     Ok(output::verdict(report.code(), output::json_or(options.json, &report, print)))
 }
 
@@ -130,11 +132,11 @@ fn print(report: &Report) -> std::io::Result<()> {
         report.host.cores,
         report.host.kernel
     ))?;
-    files::head("")?;
-    files::row("failover", &report.failover_us)?;
+    text::head("")?;
+    text::row("failover", &report.failover_us)?;
     for name in Phases::NAMES {
         if let Some(summary) = report.phases_us.get(name) {
-            files::row(&format!("  {name}"), summary)?;
+            text::row(&format!("  {name}"), summary)?;
         }
     }
     if report.failover_us.n < P99_SAMPLES_MIN {

@@ -8,7 +8,7 @@ use crate::commands::smr::replicas::{self, Replicas};
 use crate::commands::smr::store::{Store, VictimName};
 use clap::{Args, ValueEnum};
 use obol_chaos::drills::Host;
-use obol_chaos::drills::engines::{
+use obol_chaos::drills::studies::engines::{
     Answers, End, Fault, HEADS, Measured, Measuring, Repetition, Report, TEXT_COLUMNS,
 };
 use obol_fabric::host::clock;

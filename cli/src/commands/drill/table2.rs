@@ -1,9 +1,10 @@
 //! `obol drill run table2`: the paper's table with clusters of real processes that this command
 //! starts for itself.
 
-use super::files::{DrillRun, How, go, keep_in};
+use super::files::DrillRun;
+use super::running::{How, go, keep_in};
 use obol_chaos::drillfile::{Drill, Metric};
-use obol_chaos::drills::table2::{self, Cell, Found, Table, Wanted};
+use obol_chaos::drills::studies::table2::{self, Cell, Found, Table, Wanted};
 use obol_chaos::drills::{Host, Verdict};
 use obol_chaos::floor::Floors;
 use obol_fabric::host::sched::Slice;

@@ -2,10 +2,10 @@
 //! write.
 
 use super::smr::DrillSmr;
-use crate::commands::smr::replicas::{PATIENCE, Replicas};
+use crate::commands::smr::replicas::{Replicas, SERVE_TIMEOUT};
 use crate::commands::smr::{POLL_INTERVAL, failure, resize};
 use obol_chaos::drillfile::{Change, StoreDrill, StoreStep};
-use obol_chaos::drills::timeline::{HEADS, StepReport, TEXT_COLUMN, Timeline};
+use obol_chaos::drills::studies::timeline::{HEADS, StepReport, TEXT_COLUMN, Timeline};
 use obol_chaos::drills::{Host, Verdict};
 use obol_fabric::host::clock;
 use obol_fabric::{Drive, Instant, Name, Nanos};
@@ -31,7 +31,7 @@ const CLUSTER: &str = "drill-smr";
 const APPS: u16 = 1;
 const POLL_EVERY: &str = "20us";
 /// Interval of looks at the replicas.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
+const REPLICA_POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Bytes of each value: as in DARE's Figure 9a.
 const VALUE_BYTES: usize = 64;
 /// Interval of the series.
@@ -202,10 +202,10 @@ fn lost(site: &Site, answered: &[u64]) -> Result<u64, Failure> {
     let mut client = ClientMember::join(site, name, POLL_INTERVAL).map_err(failure)?;
     let mut lost = 0;
     for (place, answered) in answered.iter().enumerate() {
-        let until = std::time::Instant::now() + PATIENCE;
+        let until = std::time::Instant::now() + SERVE_TIMEOUT;
         let mut reader = Reader { key: key(place as u32), asked: false, found: None, until };
         client.run(&mut reader, &AtomicBool::new(false)).map_err(Failure::failed)?;
-        let none = || Failure::Failed(format!("no answer to a read at the end within {PATIENCE:?}"));
+        let none = || Failure::Failed(format!("no answer to a read at the end within {SERVE_TIMEOUT:?}"));
         lost += u64::from(reader.found.ok_or_else(none)? < *answered);
     }
     Ok(lost)
@@ -229,7 +229,7 @@ impl Store<'_> {
     /// Waits until all replicas that run vote and have everything; returns the leader. `None` if the
     /// operator stopped it.
     fn settled(&self, writers: &Writers) -> Result<Option<usize>, Failure> {
-        let end = std::time::Instant::now() + PATIENCE;
+        let end = std::time::Instant::now() + SERVE_TIMEOUT;
         loop {
             if self.stop.load(Ordering::Relaxed) {
                 return Ok(None);
@@ -243,10 +243,10 @@ impl Store<'_> {
             if std::time::Instant::now() > end {
                 let (running, stand) = (self.running(), self.replicas.stand());
                 return Err(Failure::Failed(format!(
-                    "the {running} replicas that run do not all vote and have everything within {PATIENCE:?}: {stand}"
+                    "the {running} replicas that run do not all vote and have everything within {SERVE_TIMEOUT:?}: {stand}"
                 )));
             }
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(REPLICA_POLL_INTERVAL);
         }
     }
 
@@ -312,7 +312,7 @@ impl Store<'_> {
         let settled = clock::now();
         let end = settled.max(at + step.time);
         while clock::now() < end && !self.stop.load(Ordering::Relaxed) {
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(REPLICA_POLL_INTERVAL);
         }
         let now = clock::now();
         let half = Instant(at.0 + now.since(at).0 / 2);

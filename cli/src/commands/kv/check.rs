@@ -5,10 +5,11 @@
 
 use super::Sharding;
 use super::freeze::{Freezer, Running};
-use super::marks::Whose;
+use super::marks::MarkOwner;
 use super::session::{Session, Work};
 use clap::Args;
 use hdrhistogram::Histogram;
+use obol_fabric::host::this_program;
 use obol_fabric::host::{clock, sched};
 use obol_fabric::sim::Rng;
 use obol_fabric::{Drive, Incarnation, Instant, Name, Nanos};
@@ -17,14 +18,14 @@ use obol_node::Site;
 use obol_observe::stats::{Distribution, shown};
 use obol_observe::{Observer, Process};
 use obol_profiles::duration;
-use obol_supervise::leaving::{forget_own, let_leave};
+use obol_supervise::leaving::{forget_own, terminate_and_wait};
 use obol_term::output::{self, Failure};
 use parking_lot::Mutex;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -33,7 +34,7 @@ use std::time::Duration;
 /// Keys that each client writes.
 const KEYS_EACH: u64 = 16;
 /// How long the servers have to serve at first, and to be redundant again.
-const PATIENCE: Duration = Duration::from_secs(20);
+const SERVE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Poll interval for the servers.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// How a rejected server ends; restarting it would not help.
@@ -82,7 +83,7 @@ struct Known {
 }
 
 /// An operation that waits for its answer.
-enum Asked {
+enum Pending {
     Put {
         key: usize,
         value: u64,
@@ -116,7 +117,7 @@ struct Checker<'a> {
     rng: Rng,
     /// Counts clients that had an answer.
     answered: &'a AtomicU32,
-    asked: BTreeMap<u64, (Asked, Instant)>,
+    asked: BTreeMap<u64, (Pending, Instant)>,
     /// The newest answer of each shard, and whose it was.
     last: BTreeMap<u32, (Instant, Incarnation)>,
     tally: Tally,
@@ -147,16 +148,16 @@ impl Checker<'_> {
                 self.tally.failovers.push(now.since(last).0);
             }
         }
-        let which = usize::from(matches!(asked, Asked::Put { .. }));
+        let which = usize::from(matches!(asked, Pending::Put { .. }));
         self.tally.latencies[which].saturating_record(now.since(begun_at).0);
         let wrong = match asked {
-            Asked::Put { key, value } => {
+            Pending::Put { key, value } => {
                 self.tally.puts += 1;
                 self.keys[key].shown.fetch_max(value, Ordering::SeqCst);
                 (done.status != Status::Done)
                     .then(|| format!("a PUT of key {key} ended with {:?}", done.status))
             }
-            Asked::Get { key, shown } => {
+            Pending::Get { key, shown } => {
                 self.tally.gets += 1;
                 let found = if done.status == Status::Missing { Some(0) } else { value(&done.value) };
                 let begun = self.keys[key].begun.load(Ordering::SeqCst);
@@ -180,17 +181,17 @@ impl Checker<'_> {
         }
     }
 
-    fn next(&mut self) -> (Operation, Asked) {
+    fn next(&mut self) -> (Operation, Pending) {
         if self.rng.below(5) == 0 {
             // Only this thread writes it, and numbers its values in the order in which it begins
             // them.
             let key = self.own.start + self.rng.below(KEYS_EACH) as usize;
             let value = self.keys[key].begun.fetch_add(1, Ordering::SeqCst) + 1;
-            return (Operation::Put(key as u64, bytes(value)), Asked::Put { key, value });
+            return (Operation::Put(key as u64, bytes(value)), Pending::Put { key, value });
         }
         let key = self.rng.below(self.keys.len() as u64) as usize;
         let shown = self.keys[key].shown.load(Ordering::SeqCst);
-        (Operation::Get(key as u64), Asked::Get { key, shown })
+        (Operation::Get(key as u64), Pending::Get { key, shown })
     }
 }
 
@@ -213,11 +214,11 @@ impl Work for Checker<'_> {
 
 /// Set when a server reports that no server has the complete state.
 #[derive(Default)]
-pub(super) struct Fate {
+pub(super) struct Disruption {
     stopped: AtomicBool,
 }
 
-impl Fate {
+impl Disruption {
     /// Takes note of where a server stands now.
     fn note(&self, now: &str) {
         if now == "stopped" {
@@ -242,9 +243,9 @@ impl Server {
         name: &str,
         shards: u32,
         options: &[&str],
-        fate: &Arc<Fate>,
+        disruption: &Arc<Disruption>,
     ) -> std::io::Result<Self> {
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut command = this_program::command()?;
         sched::pass_parent_id(&mut command).arg("--root").arg(root).args([
             "--cluster",
             cluster.as_str(),
@@ -258,7 +259,7 @@ impl Server {
         command.args(["--shards", &shards.to_string()]);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let standing = Arc::new(Mutex::new(vec![Stands::default(); shards as usize]));
-        let (states, fate) = (Arc::clone(&standing), Arc::clone(fate));
+        let (states, disruption) = (Arc::clone(&standing), Arc::clone(disruption));
         let Some(out) = child.stdout.take() else { return Err(std::io::Error::other("no pipe")) };
         std::thread::Builder::new().name("obol-reports".to_owned()).spawn(move || {
             for line in BufReader::new(out).lines().map_while(Result::ok) {
@@ -270,7 +271,7 @@ impl Server {
                 let Some(state) = shard.and_then(|shard| states.get_mut(shard.wrapping_sub(1))) else {
                     continue;
                 };
-                fate.note(&standing);
+                disruption.note(&standing);
                 *state = (standing, redundant);
             }
         })?;
@@ -279,7 +280,7 @@ impl Server {
 
     /// Waits until it stands so with all shards, and redundantly if that is wanted.
     pub(super) fn until(&self, standing: &str, redundant: bool) -> Result<(), Failure> {
-        let end = std::time::Instant::now() + PATIENCE;
+        let end = std::time::Instant::now() + SERVE_TIMEOUT;
         loop {
             let stands = self.stands();
             if stands.iter().all(|(stands, is)| stands == standing && (*is || !redundant)) {
@@ -287,7 +288,7 @@ impl Server {
             }
             if std::time::Instant::now() > end {
                 return Err(Failure::Failed(format!(
-                    "the server is not a {standing} within {PATIENCE:?}: {stands:?}"
+                    "the server is not a {standing} within {SERVE_TIMEOUT:?}: {stands:?}"
                 )));
             }
             std::thread::sleep(POLL_INTERVAL);
@@ -321,7 +322,7 @@ impl Drop for Server {
 }
 
 /// Rejects a cluster with servers: further ones would not serve.
-pub(super) fn alone(root: &Path, cluster: Name) -> Result<(), Failure> {
+pub(super) fn require_no_servers(root: &Path, cluster: Name) -> Result<(), Failure> {
     let seen = Observer::open(root, cluster).map_err(Failure::refused)?.snapshot();
     let serves = |p: &&Process| p.alive && p.name.as_str().starts_with(obol_kv::SERVER_PREFIX);
     let others: Vec<&str> = seen.all_processes().filter(serves).map(|p| p.name.as_str()).collect();
@@ -347,17 +348,17 @@ pub(super) struct Servers<'a> {
     options: &'a [&'a str],
     pub(super) running: Vec<Server>,
     pids: Running,
-    fate: Arc<Fate>,
+    disruption: Arc<Disruption>,
 }
 
 impl Drop for Servers<'_> {
     fn drop(&mut self) {
-        let_leave(self.running.iter_mut().map(|server| &mut server.child));
+        terminate_and_wait(self.running.iter_mut().map(|server| &mut server.child));
         let places = self.running.len();
         self.running.clear();
         // The keys belonged to this command only, and so did servers that it has killed.
         if let Ok(site) = Site::open(self.root, self.cluster) {
-            Whose::Command.clear_all(&site);
+            MarkOwner::Command.clear_all(&site);
         }
         let own: Vec<String> = (0..places).map(name).collect();
         // Servers of shards have a suffix.
@@ -374,13 +375,13 @@ impl<'a> Servers<'a> {
         shards: u32,
         options: &'a [&'a str],
     ) -> Result<Self, Failure> {
-        alone(root, cluster)?;
-        let (running, pids, fate) = (Vec::new(), Arc::default(), Arc::default());
-        let mut all = Self { root, cluster, shards, options, running, pids, fate };
+        require_no_servers(root, cluster)?;
+        let (running, pids, disruption) = (Vec::new(), Arc::default(), Arc::default());
+        let mut all = Self { root, cluster, shards, options, running, pids, disruption };
         let anew = [options, &["--force-empty"]].concat();
         for place in 0..count {
             // The check starts empty, whatever was there before. No server may start empty later.
-            let server = Server::start(root, cluster, &name(place), shards, &anew, &all.fate);
+            let server = Server::start(root, cluster, &name(place), shards, &anew, &all.disruption);
             all.running.push(server.map_err(Failure::failed)?);
         }
         all.list();
@@ -395,14 +396,14 @@ impl<'a> Servers<'a> {
 
     /// Starts the server of a place.
     fn server(&self, place: usize) -> Result<Server, Failure> {
-        Server::start(self.root, self.cluster, &name(place), self.shards, self.options, &self.fate)
+        Server::start(self.root, self.cluster, &name(place), self.shards, self.options, &self.disruption)
             .map_err(Failure::failed)
     }
 
     /// The place of the first shard's primary, once the backups of all primaries have everything.
     /// Starts servers again that have ended.
     pub(super) fn redundant(&mut self) -> Result<usize, Failure> {
-        let end = std::time::Instant::now() + PATIENCE;
+        let end = std::time::Instant::now() + SERVE_TIMEOUT;
         loop {
             for place in 0..self.running.len() {
                 if let Some(how) = self.running[place].child.try_wait().map_err(Failure::failed)? {
@@ -433,7 +434,7 @@ impl<'a> Servers<'a> {
                     )
                 });
                 return Err(Failure::Failed(format!(
-                    "the cache is not redundant within {PATIENCE:?}: {}",
+                    "the cache is not redundant within {SERVE_TIMEOUT:?}: {}",
                     lines.collect::<Vec<_>>().join("; ")
                 )));
             }
@@ -556,10 +557,10 @@ fn work(
 
 /// Waits until each client had an answer: none of them would see a kill before.
 fn all_answered(workers: &[Worker], answered: &AtomicU32) -> Result<(), Failure> {
-    let end = std::time::Instant::now() + PATIENCE;
+    let end = std::time::Instant::now() + SERVE_TIMEOUT;
     while (answered.load(Ordering::Relaxed) as usize) < workers.len() {
         if workers.iter().any(Worker::is_finished) || std::time::Instant::now() > end {
-            return Err(Failure::Failed(format!("a client had no answer within {PATIENCE:?}")));
+            return Err(Failure::Failed(format!("a client had no answer within {SERVE_TIMEOUT:?}")));
         }
         std::thread::sleep(POLL_INTERVAL);
     }
@@ -593,7 +594,7 @@ pub(super) fn run(root: &Path, site: &Arc<Site>, options: &Options) -> Result<Ex
         Servers::start(root, cluster, options.servers as usize, options.sharding.shards, &every)?;
     servers.redundant()?;
     // Before that they may have come in any order.
-    servers.fate.stopped.store(false, Ordering::SeqCst);
+    servers.disruption.stopped.store(false, Ordering::SeqCst);
     let keys: Arc<Vec<Known>> =
         Arc::new((0..u64::from(options.clients) * KEYS_EACH).map(|_| Known::default()).collect());
     let stop = Arc::new(AtomicBool::new(false));
@@ -604,7 +605,7 @@ pub(super) fn run(root: &Path, site: &Arc<Site>, options: &Options) -> Result<Ex
     let mut kills = 0;
     let freezes = |every| Freezer::start(Arc::clone(&servers.pids), every, options.freeze_max);
     let freezer = options.freeze_every.map(freezes).transpose()?;
-    let went = all_answered(&workers, &answered).and_then(|()| inject(&mut servers, options, &mut kills));
+    let outcome = all_answered(&workers, &answered).and_then(|()| inject(&mut servers, options, &mut kills));
     let frozen = freezer.as_ref().map_or(0, Freezer::frozen);
     drop(freezer);
     stop.store(true, Ordering::Relaxed);
@@ -613,16 +614,16 @@ pub(super) fn run(root: &Path, site: &Arc<Site>, options: &Options) -> Result<Ex
         let ended = worker.join().map_err(|_| Failure::Failed("a client panicked".to_owned()))?;
         tallies.push(ended?);
     }
-    let summary = summary(&tallies, (kills, frozen), servers.fate.stopped.load(Ordering::SeqCst));
+    let summary = summary(&tallies, (kills, frozen), servers.disruption.stopped.load(Ordering::SeqCst));
     report(&tallies, &summary, options.json)?;
     // What clients saw counts, whatever became of the servers.
     verdict(&summary)?;
-    went?;
-    happened(options, &summary).map(|()| ExitCode::SUCCESS)
+    outcome?;
+    require_injected_faults(options, &summary).map(|()| ExitCode::SUCCESS)
 }
 
-/// Whether the faults that were asked for came; an outcome without them says nothing about them.
-fn happened(options: &Options, summary: &Summary) -> Result<(), Failure> {
+/// Fails if a requested fault was never injected: the outcome would prove nothing.
+fn require_injected_faults(options: &Options, summary: &Summary) -> Result<(), Failure> {
     let wanted =
         [("kill", options.kill_every, summary.kills), ("freeze", options.freeze_every, summary.freezes)];
     let missing =

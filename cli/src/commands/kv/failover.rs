@@ -3,11 +3,11 @@
 
 use super::check::{POLL_EVERY, Servers};
 use super::session::{Session, Work};
-use crate::commands::drill::files as drills;
+use crate::commands::drill::text as drills;
 use obol_fabric::host::clock;
 use obol_fabric::{Drive, Incarnation, Instant, Name, ViewId};
 use obol_kv::{Client, Operation, Status};
-use obol_membership::recorder::{Kind as What, Record};
+use obol_membership::recorder::{EventKind, Record};
 use obol_node::Site;
 use obol_observe::Observer;
 use obol_observe::stats::{Distribution, Summary};
@@ -28,7 +28,7 @@ const KEYS: u64 = 16;
 /// So that every shard has some of them.
 const _: () = assert!(KEYS >= 2 * obol_kv::SHARDS_MAX as u64);
 /// A client without an answer after this time hangs.
-const PATIENCE: Duration = Duration::from_secs(20);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What a client saw.
 struct Gap {
@@ -71,7 +71,7 @@ impl Work for Asking<'_> {
             if before.is_none() {
                 let _ = self.tx.send(Gap { last: now, first: now, view });
             } else if before != Some(primary) {
-                endpoint.record(Record::new(What::Service, client.view().0, 0));
+                endpoint.record(Record::new(EventKind::Service, client.view().0, 0));
                 // The receiver may have seen enough.
                 let _ = self.tx.send(Gap { last, first: now, view });
             }
@@ -112,7 +112,7 @@ pub(crate) struct Actives(BTreeMap<(ViewId, Name), Instant>);
 impl Actives {
     /// Handles the messages since the last call.
     pub(crate) fn hear(&mut self, observer: &mut Observer) {
-        for seen in observer.events().iter().filter(|seen| seen.event.record.kind == What::Active) {
+        for seen in observer.events().iter().filter(|seen| seen.event.record.kind == EventKind::Active) {
             self.0.entry((ViewId(seen.event.record.a), seen.process)).or_insert(seen.event.at);
         }
     }
@@ -141,8 +141,8 @@ fn measure(
 ) -> Result<Report, Failure> {
     let (mut failover, mut client) = (Distribution::new(), Distribution::new());
     let next = || {
-        let gap = gaps.recv_timeout(PATIENCE);
-        gap.map_err(|_| Failure::Failed(format!("the client had no answer within {PATIENCE:?}")))
+        let gap = gaps.recv_timeout(ANSWER_TIMEOUT);
+        gap.map_err(|_| Failure::Failed(format!("the client had no answer within {ANSWER_TIMEOUT:?}")))
     };
     // It reports its first success, too.
     next()?;

@@ -10,20 +10,20 @@ use obol_term::output::{self, Failure};
 use std::fs;
 use std::path::PathBuf;
 
-/// Whose state it is.
+/// Who owns the mark of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Whose {
+pub(super) enum MarkOwner {
     /// Marks of servers whose state is to be kept.
-    Users,
+    User,
     /// Of servers that end with the command which started them.
     Command,
 }
 
-impl Whose {
+impl MarkOwner {
     /// The names of these files begin so.
     const fn prefix(self) -> &'static str {
         match self {
-            Self::Users => "kv-state.",
+            Self::User => "kv-state.",
             Self::Command => "kv-temporary.",
         }
     }

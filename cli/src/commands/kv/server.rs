@@ -1,6 +1,6 @@
 //! `obol kv server`: the threads of a server, one for each shard, each a member of its own.
 
-use super::marks::Whose;
+use super::marks::MarkOwner;
 use super::{Patience, Sharding, area, join};
 use crate::logging::LogOptions;
 use clap::Args;
@@ -52,8 +52,8 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    const fn whose(&self) -> Whose {
-        if self.temporary { Whose::Command } else { Whose::Users }
+    const fn whose(&self) -> MarkOwner {
+        if self.temporary { MarkOwner::Command } else { MarkOwner::User }
     }
 }
 
@@ -160,7 +160,7 @@ struct Reporter<'a> {
     json: bool,
     site: &'a Site,
     name: Name,
-    whose: Whose,
+    whose: MarkOwner,
     logged: &'a LoggedState,
     /// It polls without a pause, so it yields its core to other processes instead of waiting until
     /// the kernel preempts it.
@@ -168,7 +168,7 @@ struct Reporter<'a> {
 }
 
 /// Records the state of a server for later servers and the operator.
-fn note(site: &Site, name: Name, whose: Whose, standing: ServerState) {
+fn note(site: &Site, name: Name, whose: MarkOwner, standing: ServerState) {
     match standing {
         ServerState::Primary { .. } | ServerState::Backup { synced: true } => {
             if let Err(error) = whose.set(site, name) {

@@ -6,7 +6,7 @@ use super::replicas::Replicas;
 use super::store::{Store, VictimName};
 use clap::Args;
 use hdrhistogram::Histogram;
-use obol_chaos::drills::engines::Fault;
+use obol_chaos::drills::studies::engines::Fault;
 use obol_fabric::Nanos;
 use obol_fabric::sim::Rng;
 use obol_node::Site;
@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 /// Poll interval of the replicas.
 const POLL_EVERY: &str = "20us";
 /// Interval of looks at the time.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Interval of looks at the memory of processes.
 const MEMORY_EVERY: Duration = Duration::from_secs(1);
 /// A process whose memory is larger by this in the last fifth of the time than in the first one grows.
@@ -261,7 +261,7 @@ fn disturb(
         if store.stop.load(Ordering::Relaxed) {
             return Ok((injected, true));
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_INTERVAL);
     }
     // That the last fault is got over is part of the check.
     let is_over = due.is_empty() || store.clients.has_ended() || store.settled()?.is_some();

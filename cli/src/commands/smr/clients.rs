@@ -3,7 +3,7 @@
 //! nor newer than what its writer has begun. For registers with one writer that is linearizability,
 //! and it takes no memory however long it runs.
 
-use super::replicas::PATIENCE;
+use super::replicas::SERVE_TIMEOUT;
 use hdrhistogram::Histogram;
 use obol_fabric::host::clock;
 use obol_fabric::sim::Rng;
@@ -78,7 +78,7 @@ impl Answers {
     }
 }
 
-enum Asked {
+enum Pending {
     Put {
         key: u64,
         value: u64,
@@ -107,7 +107,7 @@ struct Checker<'a> {
     rng: Rng,
     place: usize,
     answers: &'a Answers,
-    asked: BTreeMap<u64, (Asked, Instant)>,
+    asked: BTreeMap<u64, (Pending, Instant)>,
     last: Option<(Instant, Incarnation)>,
     tally: Tally,
 }
@@ -138,12 +138,12 @@ impl Checker<'_> {
         self.tally.times.saturating_record(now.since(begun_at).0);
         let outcome = KeyValue::outcome(&done.reply);
         let wrong = match asked {
-            Asked::Put { key, value } => {
+            Pending::Put { key, value } => {
                 self.tally.puts += 1;
                 self.keys[key as usize].shown.fetch_max(value, Ordering::SeqCst);
                 outcome.is_err().then(|| format!("a write of key {key} was invalid"))
             }
-            Asked::Get { key, shown } => {
+            Pending::Get { key, shown } => {
                 self.tally.gets += 1;
                 let found = outcome.ok().and_then(|found| found.map_or(Some(0), value));
                 let begun = self.keys[key as usize].begun.load(Ordering::SeqCst);
@@ -167,18 +167,18 @@ impl Checker<'_> {
         }
     }
 
-    fn next(&mut self) -> Option<(Operation, Asked)> {
+    fn next(&mut self) -> Option<(Operation, Pending)> {
         if self.rng.below(5) == 0 {
             // Only this thread writes it, and numbers its values in the order in which it begins
             // them.
             let key = self.first_key + self.rng.below(KEYS_EACH);
             let value = self.keys[key as usize].begun.fetch_add(1, Ordering::SeqCst) + 1;
             let put = KeyValue::put(&key.to_le_bytes(), &bytes(value)).ok()?;
-            return Some((Operation::Propose(put), Asked::Put { key, value }));
+            return Some((Operation::Propose(put), Pending::Put { key, value }));
         }
         let key = self.rng.below(self.keys.len() as u64);
         let shown = self.keys[key as usize].shown.load(Ordering::SeqCst);
-        Some((Operation::Query(KeyValue::get(&key.to_le_bytes()).ok()?), Asked::Get { key, shown }))
+        Some((Operation::Query(KeyValue::get(&key.to_le_bytes()).ok()?), Pending::Get { key, shown }))
     }
 }
 
@@ -240,11 +240,11 @@ impl Work for Sweep<'_> {
 pub(crate) fn lost(site: &Site, keys: &[Known]) -> Result<(u64, Vec<String>), Failure> {
     let name = Name::new("smrc-check-last").map_err(Failure::failed)?;
     let mut client = ClientMember::join(site, name, super::POLL_INTERVAL).map_err(super::failure)?;
-    let until = std::time::Instant::now() + PATIENCE;
+    let until = std::time::Instant::now() + SERVE_TIMEOUT;
     let mut sweep = Sweep { keys, next: 0, asked: false, lost: 0, examples: Vec::new(), until };
     client.run(&mut sweep, &AtomicBool::new(false)).map_err(Failure::failed)?;
     if sweep.next < keys.len() {
-        return Err(Failure::Failed(format!("no answer to a read at the end within {PATIENCE:?}")));
+        return Err(Failure::Failed(format!("no answer to a read at the end within {SERVE_TIMEOUT:?}")));
     }
     Ok((sweep.lost, sweep.examples))
 }

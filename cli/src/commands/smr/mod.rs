@@ -211,7 +211,7 @@ pub(crate) fn run(root: &Path, cluster: Name, command: &Smr) -> Result<ExitCode,
 /// Sets how many voters there are to be.
 pub(crate) fn resize(site: &Site, voters: u32) -> Result<(), Failure> {
     let name = Name::new("smrc-resize").map_err(Failure::failed)?;
-    let options = ClientOptions { name: Some(name), timeout: replicas::PATIENCE };
+    let options = ClientOptions { name: Some(name), timeout: replicas::SERVE_TIMEOUT };
     one(site, &options, Operation::Resize(voters)).map(drop)
 }
 

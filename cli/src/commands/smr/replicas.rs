@@ -1,22 +1,23 @@
 //! Replicas of a store that a command starts and ends, and hears of by what they print.
 
 use obol_fabric::host::sched;
+use obol_fabric::host::this_program;
 use obol_node::Site;
 use obol_observe::{Observer, Process};
-use obol_replica::Whose;
+use obol_replica::MarkOwner;
 use obol_smr::REPLICA_PREFIX;
-use obol_supervise::leaving::{forget_own, let_leave};
+use obol_supervise::leaving::{forget_own, terminate_and_wait};
 use obol_term::output::Failure;
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// How long the replicas have to serve at first, and to be redundant again.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const SERVE_TIMEOUT: Duration = Duration::from_secs(20);
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Where a replica says that it stands.
@@ -55,11 +56,11 @@ pub(crate) struct Replicas<'a> {
 impl Drop for Replicas<'_> {
     fn drop(&mut self) {
         let count = self.running.len();
-        let_leave(self.running.iter_mut().map(|replica| &mut replica.child));
+        terminate_and_wait(self.running.iter_mut().map(|replica| &mut replica.child));
         self.running.clear();
         // The keys belonged to this command only.
         let own: Vec<String> = (0..self.before + count).map(name).collect();
-        own.iter().for_each(|name| Whose::Command.clear(self.site, name));
+        own.iter().for_each(|name| MarkOwner::Command.clear(self.site, name));
         forget_own(self.root, self.site.cluster.name(), |name| own.iter().any(|own| own == name));
     }
 }
@@ -124,7 +125,7 @@ impl<'a> Replicas<'a> {
     }
 
     fn replica(&self, place: usize, options: &[&str]) -> Result<Running, Failure> {
-        let mut command = Command::new(std::env::current_exe().map_err(Failure::failed)?);
+        let mut command = this_program::command().map_err(Failure::failed)?;
         sched::pass_parent_id(&mut command)
             .arg("--root")
             .arg(self.root)
@@ -150,7 +151,7 @@ impl<'a> Replicas<'a> {
     }
 
     fn until(&mut self, is: impl Fn(&str) -> bool) -> Result<(), Failure> {
-        let end = std::time::Instant::now() + PATIENCE;
+        let end = std::time::Instant::now() + SERVE_TIMEOUT;
         while !self.running.iter().all(|one| is(&one.standing.lock().standing)) {
             // It has said why.
             if self.running.iter_mut().any(|one| matches!(one.child.try_wait(), Ok(Some(_)))) {
@@ -165,12 +166,12 @@ impl<'a> Replicas<'a> {
     }
 
     fn not_ready(&self) -> Failure {
-        Failure::Failed(format!("the store is not redundant within {PATIENCE:?}: {}", self.stand()))
+        Failure::Failed(format!("the store is not redundant within {SERVE_TIMEOUT:?}: {}", self.stand()))
     }
 
     /// Waits until all replicas vote and have everything; returns the leader.
     pub(crate) fn redundant(&self) -> Result<usize, Failure> {
-        let end = std::time::Instant::now() + PATIENCE;
+        let end = std::time::Instant::now() + SERVE_TIMEOUT;
         loop {
             if let Some(leader) = self.redundant_leader() {
                 return Ok(leader);

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 /// What the replicas keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Kept {
+enum ServiceKind {
     /// Keys and values (`obol smr get`, `put`, clients of Redis)
     #[value(name = "keys")]
     Keys,
@@ -42,7 +42,7 @@ pub(crate) struct Options {
     name: Name,
     /// What it keeps; the same for all replicas of a cluster
     #[arg(long, value_name = "SERVICE", value_enum, default_value = "keys")]
-    service: Kept,
+    service: ServiceKind,
     /// How an earlier leader is excluded; the same for all replicas of a
     /// cluster
     #[arg(long, value_name = "PRESET", value_enum, default_value = "view", conflicts_with = "unreplicated")]
@@ -153,8 +153,8 @@ fn standing(state: ReplicaState) -> (&'static str, bool, usize) {
     }
 }
 
-/// Prints a replica's state, and serves connections between its turns.
-struct Printer<'a> {
+/// Hosts a replica: prints its state, and serves connections between its turns.
+struct ReplicaHost<'a> {
     json: bool,
     name: Name,
     server: Option<Server<'a>>,
@@ -164,7 +164,7 @@ struct Printer<'a> {
     temporary: bool,
 }
 
-impl Observer for Printer<'_> {
+impl Observer for ReplicaHost<'_> {
     fn joined(&mut self, waker: Waker) {
         if let Some(server) = &self.server {
             server.joined(waker);
@@ -261,12 +261,12 @@ pub(super) fn run(root: &Path, site: &Site, options: &Options) -> Result<ExitCod
     if options.tied {
         sched::die_with_parent().map_err(Failure::failed)?;
     }
-    if options.service != Kept::Keys && options.resp.is_some() {
+    if options.service != ServiceKind::Keys && options.resp.is_some() {
         return Err(Failure::Refused(
             "--resp: clients of Redis need keys and values; leave out --service, or --resp".to_owned(),
         ));
     }
-    if options.service != Kept::Keys && options.memory_max.is_some() {
+    if options.service != ServiceKind::Keys && options.memory_max.is_some() {
         return Err(Failure::Refused(
             "--memory-max: only keys and values have a bound; leave out --service, or --memory-max"
                 .to_owned(),
@@ -306,10 +306,10 @@ pub(super) fn run(root: &Path, site: &Site, options: &Options) -> Result<ExitCod
         let code = server.and_then(|server| {
             let to_begin_anew = options.force_empty;
             let (json, name, temporary) = (options.json, options.name, options.tied);
-            let mut printer = Printer { json, name, server, to_begin_anew, temporary };
+            let mut replica_host = ReplicaHost { json, name, server, to_begin_anew, temporary };
             match options.service {
-                Kept::Keys => serve_as::<KeyValue>(site, options, &stop, &mut printer),
-                Kept::OrderBook => serve_as::<OrderBook>(site, options, &stop, &mut printer),
+                ServiceKind::Keys => serve_as::<KeyValue>(site, options, &stop, &mut replica_host),
+                ServiceKind::OrderBook => serve_as::<OrderBook>(site, options, &stop, &mut replica_host),
             }
         });
         ended.store(true, Ordering::Relaxed);
@@ -322,13 +322,13 @@ fn serve_as<S: Begins>(
     site: &Site,
     options: &Options,
     stop: &AtomicBool,
-    printer: &mut Printer<'_>,
+    replica_host: &mut ReplicaHost<'_>,
 ) -> Result<ExitCode, Failure> {
     match options.preset {
-        PresetName::View => serve::<S, Views, Active>(site, options, stop, printer),
-        PresetName::MuViews => serve::<S, Views, Grants>(site, options, stop, printer),
-        PresetName::Mu => serve::<S, PullScore, Grants<false>>(site, options, stop, printer),
-        PresetName::Dare => serve::<S, Beats, Votes>(site, options, stop, printer),
+        PresetName::View => serve::<S, Views, Active>(site, options, stop, replica_host),
+        PresetName::MuViews => serve::<S, Views, Grants>(site, options, stop, replica_host),
+        PresetName::Mu => serve::<S, PullScore, Grants<false>>(site, options, stop, replica_host),
+        PresetName::Dare => serve::<S, Beats, Votes>(site, options, stop, replica_host),
     }
 }
 
@@ -337,7 +337,7 @@ fn serve<S: Begins, E: Detector, G: Guard>(
     site: &Site,
     options: &Options,
     stop: &AtomicBool,
-    printer: &mut Printer<'_>,
+    replica_host: &mut ReplicaHost<'_>,
 ) -> Result<ExitCode, Failure> {
     let settings = Settings {
         name: options.name,
@@ -347,7 +347,7 @@ fn serve<S: Begins, E: Detector, G: Guard>(
         temporary: options.tied,
         poll_every: Nanos::from_std(options.poll_every),
     };
-    obol_replica::serve::<S, E, G>(site, &settings, || Ok(S::begin(options)), stop, printer)
+    obol_replica::serve::<S, E, G>(site, &settings, || Ok(S::begin(options)), stop, replica_host)
         .map_err(failure)?;
     Ok(ExitCode::SUCCESS)
 }

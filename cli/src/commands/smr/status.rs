@@ -5,7 +5,7 @@ use clap::Args;
 use obol_node::Site;
 use obol_observe::Observer;
 use obol_observe::replicas::Replicas;
-use obol_replica::{ReplicaError, Whose};
+use obol_replica::{MarkOwner, ReplicaError};
 use obol_smr::REPLICA_PREFIX;
 use obol_term::output::{self, Failure};
 use serde::Serialize;
@@ -92,7 +92,7 @@ pub(super) fn run(root: &Path, site: &Site, options: &Options) -> Result<ExitCod
     if options.json {
         output::json(&status)?;
     } else if status.of.replicas.is_empty() {
-        let left = Whose::Users.left(site).map_err(failure)?;
+        let left = MarkOwner::User.left(site).map_err(failure)?;
         output::line(format_args!("{}: {}", status.cluster, none_runs(&left)))?;
     } else {
         print(&status)?;

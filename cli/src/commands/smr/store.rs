@@ -1,9 +1,9 @@
 //! A store of replicas and clients that a command starts, and faults of one replica at a time.
 
 use super::clients::Clients;
-use super::replicas::{self, PATIENCE, Replicas};
+use super::replicas::{self, Replicas, SERVE_TIMEOUT};
 use clap::ValueEnum;
-use obol_chaos::drills::engines::{Fault, Victim};
+use obol_chaos::drills::studies::engines::{Fault, Victim};
 use obol_fabric::host::{Cluster, Impairment};
 use obol_node::Site;
 use obol_observe::Observer;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Interval of looks at the cluster.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// A store is settled that has the same leader and everything at all replicas for this time.
 const SETTLED: Duration = Duration::from_millis(100);
 /// An island of its own, so that a replica reaches no one else.
@@ -129,7 +129,7 @@ impl Store<'_> {
         missing: &str,
         mut is: impl FnMut(&mut Self) -> bool,
     ) -> Result<bool, Failure> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + SERVE_TIMEOUT;
         while !is(self) {
             if self.stop.load(Ordering::Relaxed) {
                 return Ok(false);
@@ -139,9 +139,9 @@ impl Store<'_> {
             }
             if Instant::now() > end {
                 let stand = self.replicas.stand();
-                return Err(Failure::Failed(format!("{missing} within {PATIENCE:?}: {stand}")));
+                return Err(Failure::Failed(format!("{missing} within {SERVE_TIMEOUT:?}: {stand}")));
             }
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_INTERVAL);
         }
         Ok(!self.stop.load(Ordering::Relaxed))
     }

@@ -8,7 +8,7 @@ use obol_fabric::metrics::{CounterSlot, HistogramSlot};
 use obol_fabric::recorder::{EventCode, Record as FabricRecord};
 use obol_fabric::*;
 use obol_membership::metrics::{Counter, Histogram};
-use obol_membership::recorder::{Kind as RecordKind, Record};
+use obol_membership::recorder::{EventKind, Record};
 use obol_membership::{ActiveMutant, Config, Coordinator, Kind, Member, Start, Timing, View, poll};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -190,7 +190,7 @@ impl Fabric for Posts<'_> {
         self.seats.push((seat, status));
     }
     fn record(&mut self, record: FabricRecord<impl Into<EventCode>>) {
-        let kind = RecordKind::try_from(record.kind.into()).expect("a kind of the protocol's");
+        let kind = EventKind::try_from(record.kind.into()).expect("a kind of the protocol's");
         self.records.push(Record { kind, reason: record.reason, a: record.a, b: record.b });
     }
     fn count(&mut self, counter: impl Into<CounterSlot>, by: u64) {

@@ -13,7 +13,7 @@ use super::script::{Traced, number};
 use crate::instant::{Cluster, Role};
 use obol_fabric::{Fabric, Instant, Nanos};
 use obol_membership::mutants::ActiveMutant;
-use obol_membership::recorder::{Kind as Event, Record};
+use obol_membership::recorder::{EventKind, Record};
 use obol_membership::{Kind, Reason, View};
 
 #[derive(Default)]
@@ -28,23 +28,23 @@ fn shown(record: &Record) -> String {
     let Record { kind, reason, a, b } = *record;
     let reason = Reason::from_repr(reason).map_or("?", |reason| reason.name());
     match kind {
-        Event::Started => format!("started, generation {a}"),
-        Event::Notice => format!("accuses {a} by {reason}, as {b} says"),
-        Event::Suspect => format!("suspects {a} by {reason}"),
-        Event::Propose => format!("proposes view {a}"),
-        Event::Decide if b == 1 => format!("decides view {a}, adopted"),
-        Event::Decide => format!("decides view {a}"),
-        Event::ViewReceived if b == 1 => format!("jumps to view {a}"),
-        Event::ViewReceived => format!("installs view {a}"),
-        Event::Fenced => format!("has cleared all below base {a}, {b} by a fence"),
-        Event::Clear => format!("sends CLEAR for base {a}"),
-        Event::Active => format!("is active on view {a}"),
-        Event::LeaseLost => format!("has lost its lease on view {a}"),
-        Event::Takeover => format!("leads from view {a}"),
-        Event::Joined => format!("is member {a}"),
-        Event::Excluded => format!("was excluded as member {a}"),
-        Event::Left => format!("has left as member {a}"),
-        Event::Abort => format!("has to abort its proposal for view {a}"),
+        EventKind::Started => format!("started, generation {a}"),
+        EventKind::Notice => format!("accuses {a} by {reason}, as {b} says"),
+        EventKind::Suspect => format!("suspects {a} by {reason}"),
+        EventKind::Propose => format!("proposes view {a}"),
+        EventKind::Decide if b == 1 => format!("decides view {a}, adopted"),
+        EventKind::Decide => format!("decides view {a}"),
+        EventKind::ViewReceived if b == 1 => format!("jumps to view {a}"),
+        EventKind::ViewReceived => format!("installs view {a}"),
+        EventKind::Fenced => format!("has cleared all below base {a}, {b} by a fence"),
+        EventKind::Clear => format!("sends CLEAR for base {a}"),
+        EventKind::Active => format!("is active on view {a}"),
+        EventKind::LeaseLost => format!("has lost its lease on view {a}"),
+        EventKind::Takeover => format!("leads from view {a}"),
+        EventKind::Joined => format!("is member {a}"),
+        EventKind::Excluded => format!("was excluded as member {a}"),
+        EventKind::Left => format!("has left as member {a}"),
+        EventKind::Abort => format!("has to abort its proposal for view {a}"),
         _ => format!("{} {a} {b}", kind.name()),
     }
 }

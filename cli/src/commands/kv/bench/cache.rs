@@ -1,7 +1,7 @@
 //! The cache, asked by a member that does nothing but ask and look for answers.
 
 use super::super::Patience;
-use super::{KEY, PATIENCE, PUT_EVERY, Peer, VALUE};
+use super::{ANSWER_TIMEOUT, KEY, PUT_EVERY, Peer, VALUE};
 use obol_fabric::Drive;
 use obol_fabric::host::clock;
 use obol_kv::{Client, Done, Node, Operation, Status};
@@ -51,7 +51,7 @@ impl Act for One<'_> {
             if let Some(done) = self.node.client().and_then(Client::take) {
                 return Ok(done);
             }
-            if clock::now().since(begun).to_std() > PATIENCE {
+            if clock::now().since(begun).to_std() > ANSWER_TIMEOUT {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer"));
             }
             patience.idle();
@@ -90,7 +90,7 @@ impl Act for Flood<'_> {
             }
             if ended > before {
                 (heard, patience) = (now, Patience::default());
-            } else if now.since(heard).to_std() > PATIENCE {
+            } else if now.since(heard).to_std() > ANSWER_TIMEOUT {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer"));
             } else {
                 patience.idle();

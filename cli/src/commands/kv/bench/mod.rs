@@ -34,7 +34,7 @@ const PUT_EVERY: u64 = 10;
 /// The core of a pinned client of another maker's server.
 const CLIENT_CORE: u32 = 1;
 /// A server that does not answer within this time hangs.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Requests of a round for which the share of the lease is reported: the paper's batches.
 const BATCH: f64 = 6.0;
 
@@ -270,12 +270,12 @@ struct Own {
 
 fn own(root: &Path, site: &Site, options: &Options) -> Result<Own, Failure> {
     let cluster = site.cluster.name();
-    let fate = Arc::default();
+    let disruption = Arc::default();
     let shards = options.sharding.shards;
     let begin = |place, options: &[&str]| {
         let name = super::check::name(place);
         let options = [options, &["--force-empty"]].concat();
-        Server::start(root, cluster, &name, shards, &options, &fate).map_err(Failure::failed)
+        Server::start(root, cluster, &name, shards, &options, &disruption).map_err(Failure::failed)
     };
     // Two that look all the time must not share a core. A backup only has to keep up.
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
@@ -323,12 +323,12 @@ fn own(root: &Path, site: &Site, options: &Options) -> Result<Own, Failure> {
 }
 
 pub(super) fn run(root: &Path, site: &Site, options: &Options) -> Result<ExitCode, Failure> {
-    super::check::alone(root, site.cluster.name())?;
+    super::check::require_no_servers(root, site.cluster.name())?;
     let floor = time(&mut vec![Box::new(Echo::start().map_err(Failure::failed)?)], options)?;
     let others = others(site.cluster.dir(), options)?;
     let own = own(root, site, options)?;
     // The servers are gone, as this command wanted it.
-    super::marks::Whose::Command.clear_all(site);
+    super::marks::MarkOwner::Command.clear_all(site);
     let all: Vec<&Timed> = floor.iter().chain([&own.timed]).chain(&others).collect();
     report_latencies(&own.timed, &all, options.json)?;
     let throughput = own.timed.rate.unwrap_or_default() as f64;

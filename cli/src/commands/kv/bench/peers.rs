@@ -1,6 +1,6 @@
 //! Caches of other makers, asked over their sockets.
 
-use super::{KEY, PATIENCE, PEER_WAITS, PUT_EVERY, Peer, Peers, VALUE};
+use super::{ANSWER_TIMEOUT, KEY, PEER_WAITS, PUT_EVERY, Peer, Peers, VALUE};
 use obol_bench::peer_server::{PeerServer, is_installed};
 use obol_kv::WINDOW;
 use obol_term::output::{self, Failure};
@@ -105,7 +105,7 @@ impl<S: Socket> Spoken<S> {
             };
             match moved {
                 Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
-                Err(_) if begun.elapsed() > PATIENCE => return Err(io::ErrorKind::TimedOut.into()),
+                Err(_) if begun.elapsed() > ANSWER_TIMEOUT => return Err(io::ErrorKind::TimedOut.into()),
                 _ => {}
             }
         }
@@ -159,7 +159,7 @@ impl<S: Socket> Peer for Spoken<S> {
 
 /// Connects as soon as the server listens.
 fn connect<S>(what: &str, open: impl Fn() -> io::Result<S>) -> Result<S, Failure> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + ANSWER_TIMEOUT;
     loop {
         match open() {
             Ok(stream) => return Ok(stream),
@@ -173,7 +173,7 @@ fn tcp(port: u16) -> impl Fn() -> io::Result<TcpStream> {
     move || {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
         Ok(stream)
     }
 }
@@ -184,7 +184,7 @@ fn unix(path: PathBuf) -> impl Fn() -> io::Result<UnixStream> {
     move || {
         let stream = UnixStream::connect(&path)?;
         std::fs::remove_file(&path)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
         Ok(stream)
     }
 }

@@ -3,7 +3,7 @@
 use crate::commands::kv::failover::Actives;
 use crate::commands::smr::failure;
 use crate::commands::smr::preset::PresetName;
-use crate::commands::smr::replicas::{PATIENCE, Replicas};
+use crate::commands::smr::replicas::{Replicas, SERVE_TIMEOUT};
 use obol_fabric::host::clock;
 use obol_fabric::{Drive, Incarnation, Instant, Name, Nanos, ViewId};
 use obol_node::Site;
@@ -89,8 +89,8 @@ fn disturb(
     (count, by_views): (u32, bool),
 ) -> Result<Outages, Failure> {
     let next = || {
-        let gap = gaps.recv_timeout(PATIENCE);
-        gap.map_err(|_| Failure::Failed(format!("the client had no answer within {PATIENCE:?}")))
+        let gap = gaps.recv_timeout(SERVE_TIMEOUT);
+        gap.map_err(|_| Failure::Failed(format!("the client had no answer within {SERVE_TIMEOUT:?}")))
     };
     // It reports its first answer, too.
     next()?;

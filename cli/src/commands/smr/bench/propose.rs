@@ -78,7 +78,7 @@ pub(super) fn measure(
     let stop = AtomicBool::new(false);
     let (tx, leads) = mpsc::channel();
     let mut proposer = Proposer {
-        load: Load::of(Kind::Bytes, Instant::now() + replicas::PATIENCE)?,
+        load: Load::of(Kind::Bytes, Instant::now() + replicas::SERVE_TIMEOUT)?,
         replicas: count as usize,
         time,
         begun: None,
@@ -99,16 +99,16 @@ pub(super) fn measure(
         let leader =
             std::thread::Builder::new().name("obol-smr-leader".to_owned()).spawn_scoped(scope, serve);
         let leader = leader.map_err(Failure::failed)?;
-        let others = leads.recv_timeout(replicas::PATIENCE).map_err(|_| {
+        let others = leads.recv_timeout(replicas::SERVE_TIMEOUT).map_err(|_| {
             Failure::Failed(format!(
                 "the replica of this process does not lead within {:?}",
-                replicas::PATIENCE
+                replicas::SERVE_TIMEOUT
             ))
         });
         let preset = engine.preset().to_string();
         let of_all = ["--preset", preset.as_str()];
         let others = others.and_then(|()| Replicas::behind(root, site, count, poll_every, &of_all));
-        let end = Instant::now() + replicas::PATIENCE + time;
+        let end = Instant::now() + replicas::SERVE_TIMEOUT + time;
         while others.is_ok() && !stop.load(Ordering::Relaxed) && Instant::now() < end {
             std::thread::sleep(replicas::POLL_INTERVAL);
         }

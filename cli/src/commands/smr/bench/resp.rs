@@ -1,7 +1,7 @@
 //! `obol smr bench resp`: redis-benchmark against replicas and against one real Redis, in turns.
 
 use super::{Common, Report, median, report};
-use crate::commands::smr::replicas::{PATIENCE, Replicas};
+use crate::commands::smr::replicas::{Replicas, SERVE_TIMEOUT};
 use clap::Args;
 use obol_bench::Figure;
 use obol_bench::peer_server::{PeerServer, free_ports, is_installed};
@@ -98,10 +98,10 @@ fn measure(port: u16, pipeline: u32, options: &Options) -> Result<Vec<Row>, Fail
 
 /// Waits until a server accepts connections.
 fn accepts(port: u16, what: &str) -> Result<(), Failure> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + SERVE_TIMEOUT;
     while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
         if Instant::now() > end {
-            return Err(Failure::Failed(format!("{what} accepts no connection within {PATIENCE:?}")));
+            return Err(Failure::Failed(format!("{what} accepts no connection within {SERVE_TIMEOUT:?}")));
         }
         std::thread::sleep(RETRY_INTERVAL);
     }

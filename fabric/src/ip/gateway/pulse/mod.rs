@@ -205,7 +205,7 @@ impl PulseThread {
         let _ = set_current_timer_slack(Some(NonZeroU64::MIN));
         while !ended.load(Ordering::Acquire) {
             self.bind(clock::now());
-            self.obey();
+            self.handle_commands();
             let Ok(()) = self.turn();
             let now = clock::now();
             self.informant.tick(now);
@@ -285,7 +285,7 @@ impl PulseThread {
         }
     }
 
-    fn obey(&mut self) {
+    fn handle_commands(&mut self) {
         let inbox = self.inbox.clone();
         // Otherwise they are taken in the next turn.
         let Ok(mut commands) = inbox.commands.try_lock() else { return };

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant as Time};
 /// other end has no key any more then.
 const PING_EVERY: Duration = Duration::from_millis(200);
 /// The longest time for making a connection, and for an answer.
-const PATIENCE: Duration = Duration::from_secs(1);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 /// The first and the last pause before the next attempt.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
@@ -108,7 +108,7 @@ impl Session {
     fn establish(&self) -> Result<Stream, String> {
         let to = self.config.gateway(self.host).ok_or("it is not in the file of hosts")?;
         let from = self.config.gateway(self.own).map(|gateway| gateway.ip());
-        let mut stream = connect(from, to, self.host, &self.config.identity, &self.hello, PATIENCE)
+        let mut stream = connect(from, to, self.host, &self.config.identity, &self.hello, ANSWER_TIMEOUT)
             .map_err(|error| error.to_string())?;
         match ask(&mut stream, &Request::Pulse) {
             Some(Answer::Done) => {}
@@ -142,7 +142,7 @@ enum Answer {
 /// Sends a request and waits for its answer. `None` if there is none.
 fn ask(stream: &mut Stream, request: &Request<'_>) -> Option<Answer> {
     request.encode(&mut stream.output);
-    let until = Time::now() + PATIENCE;
+    let until = Time::now() + ANSWER_TIMEOUT;
     loop {
         stream.send().ok()?;
         while let Some(message) = stream.next().ok()? {

@@ -1,0 +1,4 @@
+//! Who did what to a cluster, and who allowed it.
+
+pub mod approval;
+pub mod log;

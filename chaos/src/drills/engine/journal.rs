@@ -1,0 +1,393 @@
+//! The results of a run: every repetition, the figures, and the verdict.
+
+use crate::drillfile::{Drill, Metric, Probe};
+use crate::drills::agent::channel::Stamp;
+use obol_fabric::Nanos;
+use obol_observe::calendar;
+use obol_observe::figures::total;
+use obol_observe::stats::{Distribution, Summary};
+use obol_observe::timeline::Phases;
+use obol_observe::{Percentile, named_enum};
+use obol_term::output::VOID;
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::thread;
+
+/// The schema of a journal. In 2, the names of times end with their units, and `began` is a text in UTC.
+pub const SCHEMA: u32 = 2;
+
+/// The machine that a drill ran on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Host {
+    /// Cores that this process may use.
+    pub cores: usize,
+    /// The kernel's release.
+    pub kernel: String,
+}
+
+impl Host {
+    /// The current machine.
+    pub fn this() -> Self {
+        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        Self {
+            cores: thread::available_parallelism().map_or(1, usize::from),
+            kernel: kernel.trim().to_owned(),
+        }
+    }
+}
+
+named_enum! {
+    /// The verdict of a run.
+    Verdict {
+        /// Everything held.
+        Passed = "passed",
+        /// A figure missed its bound, or a steady state did not hold.
+        Deviated = "deviated",
+        /// A failover did not complete.
+        Failed = "failed",
+        /// A guard or an abort condition ended it.
+        Aborted = "aborted",
+        /// The operator, or the drill's timeout, ended it.
+        Interrupted = "interrupted",
+        /// Too few repetitions could be measured, or there was nothing to judge.
+        Void = "void",
+    }
+}
+
+impl Verdict {
+    /// The exit code of the program.
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Passed => 0,
+            Self::Deviated => 3,
+            Self::Failed => 1,
+            Self::Aborted => 4,
+            Self::Interrupted => 5,
+            Self::Void => VOID,
+        }
+    }
+}
+
+named_enum! {
+    /// The outcome of one step of one repetition.
+    #[derive(Default)]
+    Outcome {
+        /// It was measured.
+        #[default]
+        Measured = "measured",
+        /// It could not be measured, for a reason outside the cluster.
+        Void = "void",
+        /// The cluster did not recover, or violated an invariant.
+        Failed = "failed",
+    }
+}
+
+/// A process that a fault hit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Victim {
+    /// The target for which it was chosen.
+    pub target: String,
+    /// Its name.
+    pub process: String,
+    /// The number of its host.
+    pub host: u8,
+    /// Its process id.
+    pub pid: u32,
+    /// Its incarnation; 0 if it was not a member.
+    pub incarnation: u64,
+}
+
+/// One step of one repetition.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Trial {
+    /// The repetition, from 1; warm-ups are counted separately.
+    pub number: u32,
+    /// Whether it is a warm-up, which does not count.
+    pub warmup: bool,
+    /// The step.
+    pub step: String,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Why it was not measured.
+    pub reason: Option<String>,
+    /// The victims.
+    pub victims: Vec<Victim>,
+    /// When each fault was injected, as stamped by the fault agent.
+    #[serde(serialize_with = "injected", deserialize_with = "stamps")]
+    #[schemars(with = "Vec<Injected<'static>>")]
+    pub stamps: Vec<Stamp>,
+    /// Between the first stamp and the last, in nanoseconds.
+    pub skew_ns: u64,
+    /// How much larger the true skew may be, because hosts have different clocks.
+    pub skew_error_ns: u64,
+    /// By how much times of other hosts may be off, in nanoseconds; 0 if there are none.
+    pub clock_error_ns: u64,
+    /// From the first stamp to the last survivor's `active`, in nanoseconds.
+    pub failover_ns: Option<u64>,
+    /// From the first stamp until every survivor was active again, also where the failover could not
+    /// be measured; where they were not seen to be, for how long they were watched. Where no program
+    /// survived, until the cluster was healthy again.
+    pub unavailable_ns: Option<u64>,
+    /// Its phases, in nanoseconds.
+    #[schemars(extend("propertyNames" = { "enum": Phases::NAMES }))]
+    pub phases_ns: BTreeMap<String, u64>,
+    /// From the first stamp until any other process suspected a victim, or a coordinator had a notice of
+    /// it, in nanoseconds; also where the failover could not be measured.
+    pub suspected_ns: Option<u64>,
+    /// Why it was suspected: `deadbeat`, `heartbeat`, `timeout`, or another reason of a removal.
+    pub suspected_as: Option<String>,
+    /// The wait of the survivors by the lease rule alone, in nanoseconds.
+    pub lease_wait_ns: u64,
+    /// Members that were removed as failed.
+    pub failed: u64,
+    /// Those that no fault had hit.
+    pub falsely_failed: u64,
+    /// How long a victim could still use the old view after the new one was active, in
+    /// nanoseconds; must be 0.
+    pub overlap_ns: u64,
+}
+
+/// A [`Stamp`] in a journal. Between runner and fault agent, its names are those of the channel.
+#[derive(Serialize, Deserialize, JsonSchema)]
+struct Injected<'a> {
+    /// The victim; `host` for a fault of the host.
+    name: Cow<'a, str>,
+    /// The clock of the runner's host right before, in nanoseconds.
+    at_ns: u64,
+    /// Why it missed.
+    error: Option<Cow<'a, str>>,
+    /// The number of the fault agent's host.
+    host: u8,
+    /// By how much the time may be off, in nanoseconds.
+    clock_error_ns: u64,
+}
+
+fn injected<S: Serializer>(stamps: &[Stamp], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(stamps.iter().map(|Stamp { name, at, error, host, clock_error }| Injected {
+        name: name.into(),
+        at_ns: *at,
+        error: error.as_deref().map(Cow::from),
+        host: *host,
+        clock_error_ns: *clock_error,
+    }))
+}
+
+fn stamps<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Stamp>, D::Error> {
+    let all = Vec::<Injected<'_>>::deserialize(from)?;
+    let stamp = |Injected { name, at_ns, error, host, clock_error_ns }| Stamp {
+        name: Cow::into_owned(name),
+        at: at_ns,
+        error: error.map(Cow::into_owned),
+        host,
+        clock_error: clock_error_ns,
+    };
+    Ok(all.into_iter().map(stamp).collect())
+}
+
+/// Seconds since 1970 as a text.
+fn in_utc<S: Serializer>(seconds: &u64, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&calendar::utc(Nanos::from_secs(*seconds).0, "%FT%TZ"))
+}
+
+fn from_utc<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    let text = String::deserialize(from)?;
+    calendar::seconds_of(&text).ok_or_else(|| de::Error::custom(format!("{text:?} is not a moment in UTC")))
+}
+
+impl Trial {
+    /// Sets how it ended, and why.
+    pub(super) fn ends(&mut self, outcome: Outcome, reason: impl Into<String>) {
+        (self.outcome, self.reason) = (outcome, Some(reason.into()));
+    }
+}
+
+/// A bound and the measured value.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Judged {
+    /// The figure.
+    pub metric: Metric,
+    /// The percentile, or `count`.
+    pub of: String,
+    /// The bound: microseconds, or a count.
+    pub bound: f64,
+    /// The measured value; null with too few repetitions.
+    pub found: Option<f64>,
+    /// Number of samples.
+    pub samples: u64,
+    /// Whether it holds; null with too few samples.
+    pub holds: Option<bool>,
+}
+
+/// The result of a probe.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Probed {
+    /// The probe.
+    pub probe: Probe,
+    /// Whether the result is as required.
+    pub holds: bool,
+    /// The observation.
+    pub saw: String,
+}
+
+/// The results of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Journal {
+    /// The version of this schema.
+    #[schemars(extend("const" = SCHEMA))]
+    pub schema: u32,
+    /// The drill.
+    pub drill: String,
+    /// Its title.
+    pub title: String,
+    /// When it began, in UTC.
+    #[serde(serialize_with = "in_utc", deserialize_with = "from_utc")]
+    #[schemars(with = "String")]
+    pub began: u64,
+    /// Seconds that it took.
+    #[serde(rename = "took_s")]
+    pub took: u64,
+    /// How it ended.
+    pub verdict: Verdict,
+    /// Repetitions that count and were begun.
+    pub count: u32,
+    /// Of these, repetitions added in place of void ones.
+    pub extended: u32,
+    /// Steps that could not be measured.
+    pub void: u32,
+    /// The cluster's profile.
+    pub profile: String,
+    /// The cluster's label.
+    pub environment: String,
+    /// The machine.
+    pub host: Host,
+    /// The host of the fault agent, if it was reached by ssh.
+    pub ssh: Option<String>,
+    /// The steady state before.
+    pub before: Vec<Probed>,
+    /// The steady state after.
+    pub after: Vec<Probed>,
+    /// Durations in microseconds, by figure.
+    #[schemars(extend("propertyNames" = { "enum": Metric::figures().map(Metric::name).collect::<Vec<_>>() }))]
+    pub figures_us: BTreeMap<String, Summary>,
+    /// Bounds and measured values.
+    pub judged: Vec<Judged>,
+    /// Every step of every repetition, including warm-ups.
+    pub trials: Vec<Trial>,
+    /// Remarks for the operator.
+    pub remarks: Vec<String>,
+}
+
+/// The trials that count: all except warm-ups.
+pub fn counted(trials: &[Trial]) -> impl Iterator<Item = &Trial> {
+    trials.iter().filter(|trial| !trial.warmup)
+}
+
+/// The measured ones among them.
+pub fn measured(trials: &[Trial]) -> impl Iterator<Item = &Trial> {
+    counted(trials).filter(|trial| trial.outcome == Outcome::Measured)
+}
+
+/// The durations of a figure in the order of the trials.
+pub fn samples(trials: &[Trial], metric: Metric) -> impl Iterator<Item = Nanos> {
+    let phase = |trial: &Trial, name: &str| trial.phases_ns.get(name).copied();
+    measured(trials).filter_map(move |trial| {
+        let found = match metric {
+            Metric::CueToActive => trial.failover_ns,
+            Metric::Notice => phase(trial, Phases::NAMES[0]),
+            Metric::Propose => phase(trial, Phases::NAMES[1]),
+            Metric::Decide => phase(trial, Phases::NAMES[2]),
+            Metric::Fence => phase(trial, Phases::NAMES[3]),
+            Metric::Clear => phase(trial, Phases::NAMES[4]),
+            Metric::Active => phase(trial, Phases::NAMES[5]),
+            Metric::Skew => Some(trial.skew_ns.saturating_add(trial.skew_error_ns)),
+            Metric::FalselyFailed | Metric::Failed => None,
+        };
+        found.map(Nanos)
+    })
+}
+
+/// The distribution of a figure.
+pub fn distribution(trials: &[Trial], metric: Metric) -> Distribution {
+    let mut distribution = Distribution::new();
+    samples(trials, metric).for_each(|span| distribution.add(span));
+    distribution
+}
+
+/// Checks the figures against the drill's bounds.
+pub fn judge(drill: &Drill, trials: &[Trial]) -> Vec<Judged> {
+    let mut judged = Vec::new();
+    for expect in &drill.expect {
+        let metric = expect.metric;
+        if let Some(most) = expect.at_most {
+            let found: u64 = match metric {
+                Metric::Failed => total(counted(trials).map(|trial| trial.failed)),
+                _ => total(counted(trials).map(|trial| trial.falsely_failed)),
+            };
+            let (bound, holds) = (f64::from(most), Some(found <= u64::from(most)));
+            let samples = counted(trials).count() as u64;
+            let of = "count".to_owned();
+            judged.push(Judged { metric, of, bound, found: Some(found as f64), samples, holds });
+            continue;
+        }
+        let distribution = distribution(trials, expect.metric);
+        for (percentile, bound) in &expect.bounds {
+            let enough = distribution.len() >= u64::from(percentile.samples_min());
+            let value = distribution.quantile(percentile.quantile());
+            judged.push(Judged {
+                metric,
+                of: percentile.name().to_owned(),
+                bound: bound.as_micros_f64(),
+                found: enough.then(|| value.as_micros_f64()),
+                samples: distribution.len(),
+                holds: enough.then_some(value <= *bound),
+            });
+        }
+    }
+    judged
+}
+
+/// The verdict of a run that was completed.
+pub fn verdict(drill: &Drill, trials: &[Trial], judged: &[Judged], after: &[Probed]) -> Verdict {
+    if counted(trials).any(|trial| trial.outcome == Outcome::Failed) {
+        Verdict::Failed
+    } else if judged.iter().any(|one| one.holds == Some(false)) || after.iter().any(|one| !one.holds) {
+        Verdict::Deviated
+    } else if is_void(drill, trials) || judged_nothing(drill, trials, judged, after) {
+        Verdict::Void
+    } else {
+        Verdict::Passed
+    }
+}
+
+/// How many samples are missing for the highest percentile that `count` repetitions could support.
+pub fn lacks(trials: &[Trial], count: u32) -> u64 {
+    let claims = Percentile::ALL.iter().filter(|(_, percentile)| *percentile != Percentile::Max);
+    let claimed = claims.map(|(_, percentile)| percentile.samples_min()).filter(|least| *least <= count);
+    let failovers = distribution(trials, Metric::CueToActive).len();
+    // Without a silenced process there is no failover, and every measured repetition counts.
+    let sound = if failovers == 0 { measured(trials).count() as u64 } else { failovers };
+    u64::from(claimed.max().unwrap_or(0)).saturating_sub(sound)
+}
+
+/// Whether nothing was judged: no bound had enough samples, no state had to hold afterwards, and no pause
+/// that had to be tolerated was injected.
+pub fn judged_nothing(drill: &Drill, trials: &[Trial], judged: &[Judged], after: &[Probed]) -> bool {
+    let tolerates = |step: &str| {
+        let mut steps = drill.steps.iter().filter(|one| one.name == step);
+        steps.any(|one| one.faults.iter().any(|fault| fault.tolerated))
+    };
+    let tolerated = measured(trials).any(|trial| tolerates(&trial.step));
+    !tolerated && after.is_empty() && judged.iter().all(|one| one.holds.is_none())
+}
+
+/// Whether too many repetitions were void: most of them, or enough to leave a percentile with too few
+/// samples that all repetitions together would have supported.
+fn is_void(drill: &Drill, trials: &[Trial]) -> bool {
+    let all = counted(trials).count();
+    let sound = counted(trials).filter(|trial| trial.outcome != Outcome::Void).count();
+    let bounds = drill.expect.iter().flat_map(|expect| &expect.bounds);
+    let mut claims = bounds.map(|(percentile, _)| percentile.samples_min() as usize);
+    sound * 2 < all || claims.any(|least| (sound + 1..=all).contains(&least))
+}

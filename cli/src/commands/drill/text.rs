@@ -1,0 +1,87 @@
+//! The results of drills as text.
+
+use obol_chaos::drills::Journal;
+use obol_chaos::drills::engine::journal::{Judged, counted};
+use obol_observe::stats::{Summary, shown as us};
+use obol_term::output;
+
+/// Repetitions that are reported one by one.
+const REASONS_MAX: usize = 10;
+
+/// The heads of a table of distributions.
+pub(crate) fn head(of: &str) -> std::io::Result<()> {
+    let [min, p50, p90, p99, max] = ["min", "p50", "p90", "p99", "max"];
+    output::line(format_args!("{of:<24} {:>6} {min:>8} {p50:>8} {p90:>8} {p99:>8} {max:>8}", "n"))
+}
+
+/// A row of it.
+pub(crate) fn row(name: &str, s: &Summary) -> std::io::Result<()> {
+    output::line(row_text(name, s))
+}
+
+fn row_text(name: &str, s: &Summary) -> String {
+    let is_any = s.n > 0;
+    let figures = [is_any.then_some(s.min), s.p50, s.p90, s.p99, is_any.then_some(s.max)];
+    let [min, p50, p90, p99, max] = figures.map(|claimed| claimed.map_or("--".to_owned(), us));
+    format!("{name:<24} {:>6} {min:>8} {p50:>8} {p90:>8} {p99:>8} {max:>8}", s.n)
+}
+
+pub(super) fn print(journal: &Journal) -> std::io::Result<()> {
+    output::line(format_args!(
+        "drill {}: {}, {} repetitions in {} s, {} void (profile {}, {} cores, kernel {})",
+        journal.drill,
+        journal.verdict.name(),
+        journal.count,
+        journal.took,
+        journal.void,
+        journal.profile,
+        journal.host.cores,
+        journal.host.kernel
+    ))?;
+    head("")?;
+    for (name, summary) in &journal.figures_us {
+        row(name, summary)?;
+    }
+    for Judged { metric, of, bound, found, samples, holds } in &journal.judged {
+        let shown = |value: f64| if of == "count" { value.to_string() } else { us(value) };
+        let mark = match holds {
+            Some(true) => "holds",
+            Some(false) => "DEVIATES",
+            None => "not judged",
+        };
+        let found = found.map_or(format!("{samples} samples are too few"), shown);
+        output::line(format_args!("expect {metric} {of} <= {}: {mark} ({found})", shown(*bound)))?;
+    }
+    for one in journal.after.iter().filter(|one| !one.holds) {
+        output::line(format_args!("  ! afterwards the steady state does not hold: {}", one.saw))?;
+    }
+    let with_reason = || counted(&journal.trials).filter(|trial| trial.reason.is_some());
+    for trial in with_reason().take(REASONS_MAX) {
+        let reason = trial.reason.as_deref().unwrap_or_default();
+        output::line(format_args!("  ! repetition {}, {}: {reason}", trial.number, trial.step))?;
+    }
+    let more = with_reason().count().saturating_sub(REASONS_MAX);
+    if more > 0 {
+        output::line(format_args!("  ! {more} more were void or failed; --json and the journal have them"))?;
+    }
+    for remark in &journal.remarks {
+        output::line(format_args!("  ! {remark}"))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_samples_there_are_no_figures() {
+        let none = Summary { n: 0, min: 0.0, p50: None, p90: None, p99: None, max: 0.0 };
+        let cells = |summary: &Summary| -> Vec<String> {
+            row_text("failover", summary).split_whitespace().map(str::to_owned).collect()
+        };
+        assert_eq!(cells(&none), ["failover", "0", "--", "--", "--", "--", "--"]);
+        let one = Summary { n: 1, min: 5.0, max: 5.0, ..none };
+        assert_eq!(cells(&one), ["failover", "1", "5.00us", "--", "--", "--", "5.00us"]);
+    }
+}

@@ -1,0 +1,4 @@
+//! Limits that more than one part has.
+
+/// Bytes of the longest command, query or reply.
+pub const PAYLOAD_BYTES_MAX: usize = 1024;
