@@ -9,6 +9,7 @@ use obol_observe::Observer;
 use obol_observe::annotations::{Forwarded, Mark, NAMES_MAX};
 use obol_supervise::leaving::forget;
 use obol_term::output::{self, Failure};
+use obol_workload::leaving::forget;
 use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;

@@ -1,11 +1,7 @@
 //! `obol drill smr`: presets of replicated state machines beside each other under the same faults.
 
 use super::timeline;
-use crate::commands::kv::failover::Actives;
-use crate::commands::smr::clients::{self, Clients};
-use crate::commands::smr::preset::{PresetName, distinct};
-use crate::commands::smr::replicas::{self, Replicas};
-use crate::commands::smr::store::{Store, VictimName};
+use crate::commands::smr::preset::{PresetName, VictimName, distinct};
 use clap::{Args, ValueEnum};
 use obol_chaos::drills::Host;
 use obol_chaos::drills::engines::{
@@ -19,6 +15,10 @@ use obol_smr::VOTERS_MAX;
 use obol_supervise::running::{Running, START_TIMEOUT, Shape};
 use obol_supervise::signals;
 use obol_term::output::{self, Failure};
+use obol_workload::kv::failover::Actives;
+use obol_workload::smr::clients::{self, Clients};
+use obol_workload::smr::replicas::{self, Replicas};
+use obol_workload::smr::store::Store;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;

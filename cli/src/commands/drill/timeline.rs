@@ -2,8 +2,7 @@
 //! write.
 
 use super::smr::DrillSmr;
-use crate::commands::smr::replicas::{PATIENCE, Replicas};
-use crate::commands::smr::{POLL_INTERVAL, failure, resize};
+use crate::commands::smr::resize;
 use obol_chaos::drillfile::{Change, StoreDrill, StoreStep};
 use obol_chaos::drills::timeline::{HEADS, StepReport, TEXT_COLUMN, Timeline};
 use obol_chaos::drills::{Host, Verdict};
@@ -13,10 +12,13 @@ use obol_node::Site;
 use obol_observe::figures::total;
 use obol_profiles::Profile;
 use obol_replica::{ClientMember, Work};
+use obol_server::smr::failure;
 use obol_smr::{Client, KeyValue, Operation};
 use obol_supervise::running::{Running, START_TIMEOUT, Shape};
 use obol_supervise::signals;
 use obol_term::output::{self, Failure};
+use obol_workload::smr::POLL_INTERVAL;
+use obol_workload::smr::replicas::{PATIENCE, Replicas};
 use rustix::process::Signal;
 use std::path::Path;
 use std::process::ExitCode;

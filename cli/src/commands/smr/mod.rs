@@ -3,25 +3,24 @@
 mod bench;
 mod book;
 mod check;
-pub(crate) mod clients;
 pub(crate) mod departed;
 pub(crate) mod preset;
 mod recover;
-pub(crate) mod replicas;
 mod server;
 mod status;
-pub(crate) mod store;
 
 use clap::{Args, Subcommand};
-use obol_fabric::{Drive, Name, Nanos};
+use obol_fabric::{Drive, Name};
 use obol_node::Site;
 use obol_profiles::duration;
-use obol_replica::{ClientMember, ReplicaError, Work, named};
+use obol_replica::{ClientMember, Work, named};
+use obol_server::smr::failure;
 use obol_smr::{
     Batch, CLIENT_PREFIX, Client, Done, KEY_BYTES_MAX, KeyValue, Operation, REPLICA_PREFIX, VOTERS_MAX,
 };
 use obol_supervise::clients::claim_name;
 use obol_term::output::{self, Failure};
+use obol_workload::smr::{POLL_INTERVAL, replicas};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -30,8 +29,6 @@ use std::time::Duration;
 
 /// What a client of one operation is called.
 const CLIENT_NAME: &str = "smrc-client";
-/// How often a client that shares its core looks for an answer.
-pub(crate) const POLL_INTERVAL: Nanos = Nanos::from_micros(20);
 
 /// A replicated key-value store that survives the death of any minority of its replicas
 #[derive(Debug, Subcommand)]
@@ -152,15 +149,6 @@ pub(crate) struct ClientOptions {
 
 fn client_name(text: &str) -> Result<Name, String> {
     named(text, CLIENT_PREFIX)
-}
-
-pub(crate) fn failure(error: ReplicaError) -> Failure {
-    match error {
-        ReplicaError::File { .. } | ReplicaError::Thread(_) | ReplicaError::Client(_) => {
-            Failure::failed(error)
-        }
-        _ => Failure::refused(error),
-    }
 }
 
 pub(crate) fn run(root: &Path, cluster: Name, command: &Smr) -> Result<ExitCode, Failure> {

@@ -1,13 +1,12 @@
-//! `obol smr bench resp`: redis-benchmark against replicas and against one real Redis, in turns.
+//! redis-benchmark against replicas and against one real Redis, in turns.
 
 use super::{Common, Report, median, report};
-use crate::commands::smr::replicas::{PATIENCE, Replicas};
-use clap::Args;
-use obol_bench::Figure;
-use obol_bench::peer_server::{PeerServer, free_ports, is_installed};
+use crate::Figure;
+use crate::peer_server::{PeerServer, free_ports, is_installed};
 use obol_chaos::drills::Host;
 use obol_node::Site;
 use obol_term::output::{self, Failure};
+use obol_workload::smr::replicas::{PATIENCE, Replicas};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
@@ -18,25 +17,21 @@ use std::time::{Duration, Instant};
 const KEYS: u32 = 1000;
 const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
-#[derive(Debug, Args)]
-pub(super) struct Options {
-    /// Requests of each measurement
-    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(100..=100_000_000))]
-    requests: u32,
-    /// Connections
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    connections: u32,
-    /// Requests that a connection sends at once; a measurement for each
-    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,16", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pipeline: Vec<u32>,
-    /// Bytes of each value
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=767))]
-    bytes: u32,
-    /// Turns of each
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
-    turns: u32,
-    #[command(flatten)]
-    common: Common,
+/// What is measured.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Requests of each measurement.
+    pub requests: u32,
+    /// Connections.
+    pub connections: u32,
+    /// Requests that a connection sends at once; a measurement for each.
+    pub pipeline: Vec<u32>,
+    /// Bytes of each value.
+    pub bytes: u32,
+    /// Turns of each.
+    pub turns: u32,
+    /// What all measurements have in common.
+    pub common: Common,
 }
 
 /// What redis-benchmark printed for one command.
@@ -147,7 +142,8 @@ fn figures(pairs: &[Pair]) -> Vec<Figure> {
     figures
 }
 
-pub(super) fn run(root: &Path, site: &Arc<Site>, options: &Options) -> Result<ExitCode, Failure> {
+/// Measures replicas beside one Redis.
+pub fn run(root: &Path, site: &Arc<Site>, options: &Options) -> Result<ExitCode, Failure> {
     for (program, package) in [("redis-server", "redis-server"), ("redis-benchmark", "redis-tools")] {
         if !is_installed(program) {
             return Err(missing(program, package));

@@ -1,17 +1,16 @@
 //! The outage of a client when the leader dies, beside that of the membership for the same deaths.
 
-use crate::commands::kv::failover::Actives;
-use crate::commands::smr::failure;
-use crate::commands::smr::preset::PresetName;
-use crate::commands::smr::replicas::{PATIENCE, Replicas};
 use obol_fabric::host::clock;
 use obol_fabric::{Drive, Incarnation, Instant, Name, Nanos, ViewId};
 use obol_node::Site;
 use obol_observe::Observer;
 use obol_observe::stats::Distribution;
 use obol_replica::{ClientMember, Work};
-use obol_smr::{Client, KeyValue, Operation};
+use obol_server::smr::failure;
+use obol_smr::{Client, KeyValue, Operation, Preset};
 use obol_term::output::Failure;
+use obol_workload::kv::failover::Actives;
+use obol_workload::smr::replicas::{PATIENCE, Replicas};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -139,10 +138,10 @@ pub(super) fn measure(
     site: &Arc<Site>,
     replicas: u32,
     count: u32,
-    engine: PresetName,
+    engine: Preset,
 ) -> Result<Outages, Failure> {
     let mut observer = Observer::open(root, site.cluster.name()).map_err(Failure::refused)?;
-    let (voters, preset) = (replicas.to_string(), engine.preset().to_string());
+    let (voters, preset) = (replicas.to_string(), engine.to_string());
     let (of_first, of_all) = (["--voters", voters.as_str()], ["--preset", preset.as_str()]);
     let mut replicas = Replicas::start(root, site, replicas, "20us", &of_first, &of_all)?;
     replicas.redundant()?;

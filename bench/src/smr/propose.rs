@@ -2,17 +2,13 @@
 //! what is measured is the replication, and not the way of requests to the leader.
 
 use super::load::{Kind, Load, Measured};
-use crate::commands::smr::failure;
-use crate::commands::smr::preset::PresetName;
-use crate::commands::smr::replicas::{self, Replicas};
 use obol_fabric::{Drive, Name, Nanos};
 use obol_node::Site;
-use obol_replica::{Observer, Settings, Work, serve};
-use obol_smr::{
-    Active, Beats, Client, Detector, Grants, Guard, KeyValue, PullScore, Replica, ReplicaState, Service,
-    Views, Votes,
-};
+use obol_replica::{Observer, Settings, Work, serve_preset};
+use obol_server::smr::failure;
+use obol_smr::{Client, Detector, Guard, KeyValue, Preset, Replica, ReplicaState, Service};
 use obol_term::output::Failure;
+use obol_workload::smr::replicas::{self, Replicas};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -62,7 +58,7 @@ impl Observer for Proposer<'_> {
 pub(super) fn measure(
     root: &Path,
     site: &Arc<Site>,
-    (count, poll_every, engine): (u32, &str, PresetName),
+    (count, poll_every, engine): (u32, &str, Preset),
     poll_interval: Nanos,
     time: Duration,
 ) -> Result<Measured, Failure> {
@@ -89,12 +85,7 @@ pub(super) fn measure(
     std::thread::scope(|scope| {
         let serve = || {
             let (empty, by) = (|| Ok(KeyValue::default()), &mut proposer);
-            match engine {
-                PresetName::View => serve::<_, Views, Active>(site, &settings, empty, &stop, by),
-                PresetName::MuViews => serve::<_, Views, Grants>(site, &settings, empty, &stop, by),
-                PresetName::Mu => serve::<_, PullScore, Grants<false>>(site, &settings, empty, &stop, by),
-                PresetName::Dare => serve::<_, Beats, Votes>(site, &settings, empty, &stop, by),
-            }
+            serve_preset(engine, site, &settings, empty, &stop, by)
         };
         let leader =
             std::thread::Builder::new().name("obol-smr-leader".to_owned()).spawn_scoped(scope, serve);
@@ -105,7 +96,7 @@ pub(super) fn measure(
                 replicas::PATIENCE
             ))
         });
-        let preset = engine.preset().to_string();
+        let preset = engine.to_string();
         let of_all = ["--preset", preset.as_str()];
         let others = others.and_then(|()| Replicas::behind(root, site, count, poll_every, &of_all));
         let end = Instant::now() + replicas::PATIENCE + time;

@@ -1,11 +1,11 @@
 //! The cache, asked by a member that does nothing but ask and look for answers.
 
-use super::super::Patience;
 use super::{KEY, PATIENCE, PUT_EVERY, Peer, VALUE};
 use obol_fabric::Drive;
 use obol_fabric::host::clock;
 use obol_kv::{Client, Done, Node, Operation, Status};
 use obol_node::endpoint::{Act, Endpoint};
+use obol_server::kv::Patience;
 use std::io;
 use std::time::Duration;
 

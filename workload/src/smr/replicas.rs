@@ -16,8 +16,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How long the replicas have to serve at first, and to be redundant again.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(2);
+pub const PATIENCE: Duration = Duration::from_secs(20);
+/// Poll interval for the replicas.
+pub const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Where a replica says that it stands.
 #[derive(Clone, Debug, Default)]
@@ -42,7 +43,7 @@ impl Drop for Running {
 }
 
 /// Replicas that were started for a command, and end with it.
-pub(crate) struct Replicas<'a> {
+pub struct Replicas<'a> {
     root: &'a Path,
     site: &'a Site,
     poll_every: String,
@@ -65,13 +66,13 @@ impl Drop for Replicas<'_> {
 }
 
 /// The name of a replica.
-pub(crate) fn name(place: usize) -> String {
+pub fn name(place: usize) -> String {
     format!("{REPLICA_PREFIX}{}", place + 1)
 }
 
 impl<'a> Replicas<'a> {
     /// Starts `count` replicas in a cluster without any, the first one and all of them with these options.
-    pub(crate) fn start(
+    pub fn start(
         root: &'a Path,
         site: &'a Site,
         count: u32,
@@ -106,7 +107,7 @@ impl<'a> Replicas<'a> {
     }
 
     /// Starts all of `count` replicas but the first one, which leads and is not one of these.
-    pub(crate) fn behind(
+    pub fn behind(
         root: &'a Path,
         site: &'a Site,
         count: u32,
@@ -169,7 +170,7 @@ impl<'a> Replicas<'a> {
     }
 
     /// Waits until all replicas vote and have everything; returns the leader.
-    pub(crate) fn redundant(&self) -> Result<usize, Failure> {
+    pub fn redundant(&self) -> Result<usize, Failure> {
         let end = std::time::Instant::now() + PATIENCE;
         loop {
             if let Some(leader) = self.redundant_leader() {
@@ -184,7 +185,7 @@ impl<'a> Replicas<'a> {
 
     /// Who leads, if all replicas vote and have everything. One that was frozen says that it leads
     /// until it has learned of its successor, so no other one must say so.
-    pub(crate) fn redundant_leader(&self) -> Option<usize> {
+    pub fn redundant_leader(&self) -> Option<usize> {
         let count = self.running.len();
         let leads = |(_, one): &(usize, &Running)| one.standing.lock().standing == "leading";
         let mut leaders = self.running.iter().enumerate().filter(leads);
@@ -194,7 +195,7 @@ impl<'a> Replicas<'a> {
     }
 
     /// The leader among those that run, if there are `voters` voters and all have everything.
-    pub(crate) fn leader_of(&self, voters: u32, runs: &[bool]) -> Option<usize> {
+    pub fn leader_of(&self, voters: u32, runs: &[bool]) -> Option<usize> {
         let leads = |(one, runs): (&Running, &bool)| {
             let Standing { standing, redundancy, voters: all } = &*one.standing.lock();
             *runs && standing == "leading" && [*redundancy, *all] == [u64::from(voters); 2]
@@ -203,25 +204,25 @@ impl<'a> Replicas<'a> {
     }
 
     /// Starts one more.
-    pub(crate) fn add(&mut self) -> Result<(), Failure> {
+    pub fn add(&mut self) -> Result<(), Failure> {
         let replica = self.replica(self.running.len(), &[])?;
         self.running.push(replica);
         Ok(())
     }
 
     /// Sends a replica a signal.
-    pub(crate) fn signal(&self, place: usize, signal: Signal) -> Result<(), Failure> {
+    pub fn signal(&self, place: usize, signal: Signal) -> Result<(), Failure> {
         // It is not reaped, so the number is its own.
         kill_process(Pid::from_child(&self.running[place].child), signal).map_err(Failure::failed)
     }
 
     /// Drops what a replica has said of itself, before a fault that keeps it from saying more.
-    pub(crate) fn forget(&self, place: usize) {
+    pub fn forget(&self, place: usize) {
         *self.running[place].standing.lock() = Standing::default();
     }
 
     /// Where each replica says that it stands.
-    pub(crate) fn stand(&self) -> String {
+    pub fn stand(&self) -> String {
         let stands = |(place, one): (usize, &Running)| {
             let Standing { standing, redundancy, voters } = &*one.standing.lock();
             let standing = if standing.is_empty() { "silent" } else { standing };
@@ -231,12 +232,12 @@ impl<'a> Replicas<'a> {
     }
 
     /// Kills a replica.
-    pub(crate) fn end(&mut self, place: usize) -> Result<(), Failure> {
+    pub fn end(&mut self, place: usize) -> Result<(), Failure> {
         self.running[place].child.kill().map_err(Failure::failed)
     }
 
     /// Starts a replica that was killed again, with empty memory.
-    pub(crate) fn restart(&mut self, place: usize) -> Result<(), Failure> {
+    pub fn restart(&mut self, place: usize) -> Result<(), Failure> {
         self.running[place].child.wait().map_err(Failure::failed)?;
         self.running[place] = self.replica(place, &[])?;
         Ok(())

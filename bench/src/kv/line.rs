@@ -1,8 +1,8 @@
 //! The floor of all communication between two cores through memory: the round trip of a cache
 //! line.
 
-use super::super::Patience;
 use super::Peer;
+use obol_server::kv::Patience;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -6,18 +6,17 @@ mod cache;
 mod line;
 mod peers;
 
-use super::Sharding;
-use super::check::Server;
 use cache::Cache;
-use clap::Args;
 use line::Echo;
 use obol_fabric::host::clock;
 use obol_fabric::host::sched::pin_to_core;
 use obol_fabric::{Name, Nanos};
 use obol_kv::WINDOW;
 use obol_node::Site;
-use obol_profiles::duration;
+use obol_server::kv::{Whose, client, join};
 use obol_term::output::{self, Failure};
+use obol_workload::kv::latencies;
+use obol_workload::kv::servers::{self, POLL_EVERY, Server};
 use peers::Tuning;
 use serde::Serialize;
 use std::io;
@@ -39,22 +38,18 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const BATCH: f64 = 6.0;
 
 /// What is measured.
-#[derive(Debug, Args)]
-pub(crate) struct Options {
-    /// Duration of each server's turn in a round
-    #[arg(long, value_name = "TIME", value_parser = duration::argument, default_value = "300ms")]
-    turn: Duration,
-    /// Rounds; figures are the medians of all
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    rounds: u32,
-    /// Backups of the cache's primary
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=2))]
-    backups: u32,
-    #[command(flatten)]
-    sharding: Sharding,
-    /// Print one JSON object per server
-    #[arg(long)]
-    json: bool,
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Duration of each server's turn in a round.
+    pub turn: Duration,
+    /// Rounds; figures are the medians of all.
+    pub rounds: u32,
+    /// Backups of the cache's primary.
+    pub backups: u32,
+    /// How many threads of each server of the cache share the keys.
+    pub shards: u32,
+    /// Print one JSON object per server.
+    pub json: bool,
 }
 
 /// Something that holds values, and answers one request at a time.
@@ -109,7 +104,7 @@ fn unanswered(error: &io::Error) -> Failure {
 
 /// The median time of an operation that is repeated for this time.
 fn p50(span: Duration, mut operation: impl FnMut() -> io::Result<()>) -> Result<u64, Failure> {
-    let mut times = super::latencies()?;
+    let mut times = latencies()?;
     let end = Instant::now() + span;
     while Instant::now() < end {
         let begun = clock::now();
@@ -271,9 +266,9 @@ struct Own {
 fn own(root: &Path, site: &Site, options: &Options) -> Result<Own, Failure> {
     let cluster = site.cluster.name();
     let fate = Arc::default();
-    let shards = options.sharding.shards;
+    let shards = options.shards;
     let begin = |place, options: &[&str]| {
-        let name = super::check::name(place);
+        let name = servers::name(place);
         let options = [options, &["--force-empty"]].concat();
         Server::start(root, cluster, &name, shards, &options, &fate).map_err(Failure::failed)
     };
@@ -286,7 +281,7 @@ fn own(root: &Path, site: &Site, options: &Options) -> Result<Own, Failure> {
         match shards {
             _ if has_each_its_own => &busy,
             1 => &busy[..2],
-            _ => super::check::POLL_EVERY,
+            _ => POLL_EVERY,
         },
     )?;
     if !has_each_its_own && shards > 1 {
@@ -298,7 +293,7 @@ fn own(root: &Path, site: &Site, options: &Options) -> Result<Own, Failure> {
     primary.until("primary", false)?;
     let mut backups = Vec::new();
     for place in 1..=options.backups as usize {
-        let backup = begin(place, super::check::POLL_EVERY)?;
+        let backup = begin(place, POLL_EVERY)?;
         backup.until("backup", true)?;
         backups.push(backup);
     }
@@ -307,7 +302,7 @@ fn own(root: &Path, site: &Site, options: &Options) -> Result<Own, Failure> {
         pin_to_core(shards).map_err(Failure::failed)?;
     }
     let name = Name::new("kv_bench").map_err(Failure::failed)?;
-    let (endpoint, node) = super::join(site, name, super::client(site, Nanos::ZERO)?)?;
+    let (endpoint, node) = join(site, name, client(site, Nanos::ZERO)?)?;
     let mut cache = Cache { endpoint, node };
     cache.fill().map_err(|error| unanswered(&error))?;
     let active_ns = cache.look();
@@ -322,13 +317,14 @@ fn own(root: &Path, site: &Site, options: &Options) -> Result<Own, Failure> {
     Ok(Own { timed, active_ns })
 }
 
-pub(super) fn run(root: &Path, site: &Site, options: &Options) -> Result<ExitCode, Failure> {
-    super::check::alone(root, site.cluster.name())?;
+/// Measures the cache beside the others.
+pub fn run(root: &Path, site: &Site, options: &Options) -> Result<ExitCode, Failure> {
+    servers::alone(root, site.cluster.name())?;
     let floor = time(&mut vec![Box::new(Echo::start().map_err(Failure::failed)?)], options)?;
     let others = others(site.cluster.dir(), options)?;
     let own = own(root, site, options)?;
     // The servers are gone, as this command wanted it.
-    super::marks::Whose::Command.clear_all(site);
+    Whose::Command.clear_all(site);
     let all: Vec<&Timed> = floor.iter().chain([&own.timed]).chain(&others).collect();
     report_latencies(&own.timed, &all, options.json)?;
     let throughput = own.timed.rate.unwrap_or_default() as f64;

@@ -1,9 +1,8 @@
 //! What a client sees of a failover: from its last success at a primary that is killed to its first
 //! at the next one, beside the failover of the membership for the very same kill.
 
-use super::check::{POLL_EVERY, Servers};
-use super::session::{Session, Work};
-use crate::commands::drill::files as drills;
+use super::POLL_INTERVAL;
+use super::servers::{POLL_EVERY, Servers};
 use obol_fabric::host::clock;
 use obol_fabric::{Drive, Incarnation, Instant, Name, ViewId};
 use obol_kv::{Client, Operation, Status};
@@ -11,11 +10,11 @@ use obol_membership::recorder::{Kind as What, Record};
 use obol_node::Site;
 use obol_observe::Observer;
 use obol_observe::stats::{Distribution, Summary};
-use obol_term::output::{self, Failure};
+use obol_server::kv::{Session, Work, area, client, join};
+use obol_term::output::Failure;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -92,39 +91,42 @@ impl Work for Asking<'_> {
 }
 
 /// What the failovers took.
-#[derive(Serialize)]
-struct Report {
-    drill: &'static str,
-    count: u64,
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// The kind of the drill.
+    pub drill: &'static str,
+    /// Failovers that the client saw.
+    pub count: u64,
     /// From the kill to the last survivor's `active`.
-    failover_us: Summary,
+    pub failover_us: Summary,
     /// From a client's last success to its first at the new primary.
-    client_us: Summary,
-    /// How many times as long, by percentile.
-    ratio_p50: Option<f64>,
-    ratio_p99: Option<f64>,
+    pub client_us: Summary,
+    /// How many times as long the client waited, by percentile.
+    pub ratio_p50: Option<f64>,
+    /// The 99th percentile of the same.
+    pub ratio_p99: Option<f64>,
 }
 
 /// When each process first reported that a view was active.
-#[derive(Default)]
-pub(crate) struct Actives(BTreeMap<(ViewId, Name), Instant>);
+#[derive(Debug, Default)]
+pub struct Actives(BTreeMap<(ViewId, Name), Instant>);
 
 impl Actives {
     /// Handles the messages since the last call.
-    pub(crate) fn hear(&mut self, observer: &mut Observer) {
+    pub fn hear(&mut self, observer: &mut Observer) {
         for seen in observer.events().iter().filter(|seen| seen.event.record.kind == What::Active) {
             self.0.entry((ViewId(seen.event.record.a), seen.process)).or_insert(seen.event.at);
         }
     }
 
     /// Whether any process has reported this view or a later one.
-    pub(crate) fn any(&self, view: ViewId) -> bool {
+    pub fn any(&self, view: ViewId) -> bool {
         self.0.range((view, Name::default())..).next().is_some()
     }
 
     /// When the last process did, of this view or the next that came to be active: two deaths may
     /// be two views at once. Reports of it and of earlier ones are dropped.
-    pub(crate) fn take_last(&mut self, view: ViewId) -> Option<Instant> {
+    pub fn take_last(&mut self, view: ViewId) -> Option<Instant> {
         let (first, _) = *self.0.range((view, Name::default())..).next()?.0;
         let later = self.0.split_off(&(ViewId(first.0.saturating_add(1)), Name::default()));
         let until = std::mem::replace(&mut self.0, later);
@@ -188,26 +190,19 @@ fn measure(
     })
 }
 
-/// Kills primaries and reports the outage of a client. `--observe client`.
-pub(crate) fn run(
-    root: &Path,
-    cluster: Name,
-    count: u32,
-    pause: Duration,
-    shards: u32,
-    json: bool,
-) -> Result<ExitCode, Failure> {
+/// Kills primaries and measures the outage of a client.
+pub fn run(root: &Path, cluster: Name, count: u32, pause: Duration, shards: u32) -> Result<Report, Failure> {
     let site = Arc::new(Site::open(root, cluster).map_err(Failure::refused)?);
-    super::area(&site)?;
+    area(&site)?;
     let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?;
     let mut servers = Servers::start(root, cluster, SERVERS, shards, POLL_EVERY)?;
     servers.redundant()?;
     let stop = Arc::new(AtomicBool::new(false));
     let (tx, gaps) = mpsc::channel();
     let stopped = Arc::clone(&stop);
-    let client = move || -> Result<(), Failure> {
+    let run = move || -> Result<(), Failure> {
         let name = Name::new("kv_drill").map_err(Failure::failed)?;
-        let (mut endpoint, mut node) = super::join(&site, name, super::client(&site, super::POLL_INTERVAL)?)?;
+        let (mut endpoint, mut node) = join(&site, name, client(&site, POLL_INTERVAL)?)?;
         let mut asking = Asking {
             tx: &tx,
             asked: false,
@@ -220,25 +215,10 @@ pub(crate) fn run(
         endpoint.serve(&mut node, &AtomicBool::new(true));
         used
     };
-    let client = std::thread::Builder::new().name("obol-kv-client".to_owned()).spawn(client);
+    let client = std::thread::Builder::new().name("obol-kv-client".to_owned()).spawn(run);
     let client = client.map_err(Failure::failed)?;
     let report = measure(&mut servers, &mut observer, &gaps, count, pause);
     stop.store(true, Ordering::Relaxed);
     client.join().map_err(|_| Failure::Failed("the client panicked".to_owned()))??;
-    let report = report?;
-    if json {
-        output::json(&report)?;
-    } else {
-        drills::head("")?;
-        drills::row("failover", &report.failover_us)?;
-        drills::row("client", &report.client_us)?;
-        let p99 = report.ratio_p99.map_or(String::new(), |ratio| format!(", p99 {ratio:.2}"));
-        output::line(match report.ratio_p50 {
-            Some(p50) => format!(
-                "a client waits {p50:.2} times as long (p50{p99}) as the membership takes for the same kills"
-            ),
-            None => "no ratio: a p50 needs more samples".to_owned(),
-        })?;
-    }
-    Ok(ExitCode::SUCCESS)
+    report
 }

@@ -1,7 +1,7 @@
 //! Caches of other makers, asked over their sockets.
 
 use super::{KEY, PATIENCE, PEER_WAITS, PUT_EVERY, Peer, Peers, VALUE};
-use obol_bench::peer_server::{PeerServer, is_installed};
+use crate::peer_server::{PeerServer, is_installed};
 use obol_kv::WINDOW;
 use obol_term::output::{self, Failure};
 use std::io::{self, Read, Write};

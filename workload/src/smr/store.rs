@@ -2,7 +2,6 @@
 
 use super::clients::Clients;
 use super::replicas::{self, PATIENCE, Replicas};
-use clap::ValueEnum;
 use obol_chaos::drills::engines::{Fault, Victim};
 use obol_fabric::host::{Cluster, Impairment};
 use obol_node::Site;
@@ -19,45 +18,42 @@ const SETTLED: Duration = Duration::from_millis(100);
 /// An island of its own, so that a replica reaches no one else.
 const ISLAND: u8 = 1;
 
-/// Which replica is hit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum VictimName {
-    /// The one that leads
-    Leader,
-    /// Another one
-    Follower,
-}
-
-impl VictimName {
-    pub(crate) const fn victim(self) -> Victim {
-        match self {
-            Self::Leader => Victim::Leader,
-            Self::Follower => Victim::Follower,
-        }
-    }
-}
-
 /// What has to be undone to end a fault.
-pub(crate) enum Lasting {
+pub enum Lasting {
+    /// It is to be started again.
     Killed,
+    /// It is to be continued.
     Frozen,
-    Cut { cluster: Cluster, region: u32, generation: u32 },
+    /// Its links are to be mended.
+    Cut {
+        /// Where it runs.
+        cluster: Cluster,
+        /// Its region.
+        region: u32,
+        /// The region's generation; a successor's links are not impaired.
+        generation: u32,
+    },
 }
 
 /// The replicas of a store with its clients.
-pub(crate) struct Store<'a> {
-    pub(crate) site: &'a Site,
-    pub(crate) replicas: Replicas<'a>,
-    pub(crate) count: usize,
-    pub(crate) clients: Clients,
-    pub(crate) observer: Observer,
+pub struct Store<'a> {
+    /// The cluster.
+    pub site: &'a Site,
+    /// The replicas.
+    pub replicas: Replicas<'a>,
+    /// How many of them there are.
+    pub count: usize,
+    /// Clients whose answers are checked.
+    pub clients: Clients,
+    /// Reads the cluster.
+    pub observer: Observer,
     /// Set when the operator ends the command.
-    pub(crate) stop: &'a AtomicBool,
+    pub stop: &'a AtomicBool,
 }
 
 impl Store<'_> {
     /// Which replica is hit while this one leads.
-    pub(crate) const fn victim(&self, leader: usize, which: Victim) -> usize {
+    pub const fn victim(&self, leader: usize, which: Victim) -> usize {
         match which {
             Victim::Leader => leader,
             Victim::Follower => (leader + 1) % self.count,
@@ -65,7 +61,7 @@ impl Store<'_> {
     }
 
     /// Begins a fault.
-    pub(crate) fn inject(&mut self, victim: usize, fault: Fault) -> Result<Lasting, Failure> {
+    pub fn inject(&mut self, victim: usize, fault: Fault) -> Result<Lasting, Failure> {
         match fault {
             Fault::Kill => self.replicas.end(victim).map(|()| Lasting::Killed),
             Fault::Freeze => self.replicas.signal(victim, Signal::STOP).map(|()| Lasting::Frozen),
@@ -87,7 +83,7 @@ impl Store<'_> {
     }
 
     /// Ends a fault.
-    pub(crate) fn lift(&mut self, victim: usize, lasting: Lasting) -> Result<(), Failure> {
+    pub fn lift(&mut self, victim: usize, lasting: Lasting) -> Result<(), Failure> {
         match lasting {
             Lasting::Killed => self.replicas.restart(victim),
             Lasting::Frozen => self.replicas.signal(victim, Signal::CONT),
@@ -101,7 +97,7 @@ impl Store<'_> {
 
     /// Waits until all replicas are members, vote and have everything, and the same one leads for a
     /// while. `None` if the operator stopped it.
-    pub(crate) fn settled(&mut self) -> Result<Option<usize>, Failure> {
+    pub fn settled(&mut self) -> Result<Option<usize>, Failure> {
         let mut since: Option<(usize, Instant)> = None;
         let settled = self.until("the store is not redundant", |store| {
             let leader = store.replicas.redundant_leader().filter(|_| store.all_are_members());
@@ -124,11 +120,7 @@ impl Store<'_> {
     }
 
     /// Waits for something; `false` if the operator stopped it.
-    pub(crate) fn until(
-        &mut self,
-        missing: &str,
-        mut is: impl FnMut(&mut Self) -> bool,
-    ) -> Result<bool, Failure> {
+    pub fn until(&mut self, missing: &str, mut is: impl FnMut(&mut Self) -> bool) -> Result<bool, Failure> {
         let end = Instant::now() + PATIENCE;
         while !is(self) {
             if self.stop.load(Ordering::Relaxed) {

@@ -10,6 +10,7 @@ use obol_fabric::sim::Rng;
 use obol_fabric::{Drive, Incarnation, Instant, Name, Nanos};
 use obol_node::Site;
 use obol_replica::{ClientMember, Work};
+use obol_server::smr::failure;
 use obol_smr::{Client, Done, KeyValue, Operation, VALUE_BYTES_MAX};
 use obol_term::output::Failure;
 use std::collections::BTreeMap;
@@ -24,7 +25,7 @@ const WRONG_EXAMPLES: usize = 10;
 
 /// What all clients know of a key.
 #[derive(Default)]
-pub(crate) struct Known {
+pub struct Known {
     /// The newest value that its writer has begun to write.
     begun: AtomicU64,
     /// The newest value that was answered, to its writer or to a reader.
@@ -32,7 +33,7 @@ pub(crate) struct Known {
 }
 
 /// When clients had answers: the gaps between them are what a fault costs them.
-pub(crate) struct Answers {
+pub struct Answers {
     all: AtomicU64,
     /// Gaps that ended after this moment count; 0 for none.
     since: AtomicU64,
@@ -57,23 +58,23 @@ impl Answers {
     }
 
     /// Watches the gaps that end after this moment.
-    pub(crate) fn watch(&self, from: Instant) {
+    pub fn watch(&self, from: Instant) {
         self.since.store(from.0, Ordering::SeqCst);
         self.longest.store(0, Ordering::SeqCst);
     }
 
     /// The longest that a client was without an answer since then.
-    pub(crate) fn longest(&self) -> Nanos {
+    pub fn longest(&self) -> Nanos {
         Nanos(self.longest.load(Ordering::SeqCst))
     }
 
     /// Whether each client had an answer after this moment.
-    pub(crate) fn all_after(&self, at: Instant) -> bool {
+    pub fn all_after(&self, at: Instant) -> bool {
         self.last.iter().all(|last| last.load(Ordering::SeqCst) > at.0)
     }
 
     /// How many there were.
-    pub(crate) fn count(&self) -> u64 {
+    pub fn count(&self) -> u64 {
         self.all.load(Ordering::Relaxed)
     }
 }
@@ -91,11 +92,13 @@ enum Asked {
 }
 
 /// What a client has seen.
-pub(crate) struct Tally {
+pub struct Tally {
     pub(super) gets: u64,
     pub(super) puts: u64,
-    pub(crate) wrong: u64,
-    pub(crate) wrong_examples: Vec<String>,
+    /// Wrong answers.
+    pub wrong: u64,
+    /// Some of them, in words.
+    pub wrong_examples: Vec<String>,
     /// From the last answer of one leader to the first one of the next, in nanoseconds.
     pub(super) failovers: Vec<u64>,
     pub(super) times: Histogram<u64>,
@@ -237,9 +240,9 @@ impl Work for Sweep<'_> {
 
 /// How many keys do not have what was answered of them, and some of them in words. All their writers
 /// have ended.
-pub(crate) fn lost(site: &Site, keys: &[Known]) -> Result<(u64, Vec<String>), Failure> {
+pub fn lost(site: &Site, keys: &[Known]) -> Result<(u64, Vec<String>), Failure> {
     let name = Name::new("smrc-check-last").map_err(Failure::failed)?;
-    let mut client = ClientMember::join(site, name, super::POLL_INTERVAL).map_err(super::failure)?;
+    let mut client = ClientMember::join(site, name, super::POLL_INTERVAL).map_err(failure)?;
     let until = std::time::Instant::now() + PATIENCE;
     let mut sweep = Sweep { keys, next: 0, asked: false, lost: 0, examples: Vec::new(), until };
     client.run(&mut sweep, &AtomicBool::new(false)).map_err(Failure::failed)?;
@@ -252,10 +255,12 @@ pub(crate) fn lost(site: &Site, keys: &[Known]) -> Result<(u64, Vec<String>), Fa
 type Worker = JoinHandle<Result<Tally, Failure>>;
 
 /// Clients that write and read until they are stopped, each on a thread of its own.
-pub(crate) struct Clients {
+pub struct Clients {
     workers: Vec<Worker>,
-    pub(crate) keys: Arc<Vec<Known>>,
-    pub(crate) answers: Arc<Answers>,
+    /// What they know of the keys.
+    pub keys: Arc<Vec<Known>>,
+    /// When they had answers.
+    pub answers: Arc<Answers>,
     stop: Arc<AtomicBool>,
 }
 
@@ -267,7 +272,7 @@ impl Drop for Clients {
 
 impl Clients {
     /// Starts this number of them.
-    pub(crate) fn start(site: &Arc<Site>, count: u32) -> Result<Self, Failure> {
+    pub fn start(site: &Arc<Site>, count: u32) -> Result<Self, Failure> {
         let keys = (0..u64::from(count) * KEYS_EACH).map(|_| Known::default()).collect();
         let (keys, answers) = (Arc::new(keys), Arc::new(Answers::of(count)));
         let mut clients = Self { workers: Vec::new(), keys, answers, stop: Arc::new(AtomicBool::new(false)) };
@@ -283,7 +288,7 @@ impl Clients {
         let answers = Arc::clone(&self.answers);
         let name = Name::new(&format!("smrc-check-{place}")).map_err(Failure::failed)?;
         let run = move || {
-            let mut client = ClientMember::join(&site, name, super::POLL_INTERVAL).map_err(super::failure)?;
+            let mut client = ClientMember::join(&site, name, super::POLL_INTERVAL).map_err(failure)?;
             let times = Histogram::new_with_bounds(1, 100_000_000_000, 3).map_err(Failure::failed)?;
             let (failovers, wrong_examples) = (Vec::new(), Vec::new());
             let mut checker = Checker {
@@ -304,12 +309,12 @@ impl Clients {
     }
 
     /// Whether one has ended: [`Clients::end`] says why.
-    pub(crate) fn has_ended(&self) -> bool {
+    pub fn has_ended(&self) -> bool {
         self.workers.iter().any(Worker::is_finished)
     }
 
     /// Stops them.
-    pub(crate) fn end(mut self) -> Result<Vec<Tally>, Failure> {
+    pub fn end(mut self) -> Result<Vec<Tally>, Failure> {
         self.stop.store(true, Ordering::Relaxed);
         let panicked = || Failure::Failed("a client's thread panicked".to_owned());
         let workers = std::mem::take(&mut self.workers);

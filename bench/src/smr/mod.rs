@@ -1,23 +1,21 @@
-//! `obol smr bench`: what copies cost, against the same server without them, in turns.
+//! What copies cost, against the same server without them, in turns.
 
 mod failover;
 mod load;
 mod memory;
 mod propose;
-mod resp;
+pub mod resp;
 
-use super::preset::{PresetName, distinct};
-use super::replicas::Replicas;
-use clap::{Args, Subcommand};
+use crate::{Figure, beside, code, table};
 use failover::Outages;
 use load::{KEYS, Kind, Measured, RING};
-use obol_bench::{Figure, beside, code, table};
 use obol_chaos::drills::Host;
 use obol_fabric::Nanos;
 use obol_node::Site;
 use obol_profiles::duration;
-use obol_smr::{PAYLOAD_BYTES_MAX, VOTERS_MAX};
+use obol_smr::{PAYLOAD_BYTES_MAX, Preset};
 use obol_term::output::{self, Failure};
+use obol_workload::smr::replicas::Replicas;
 use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;
@@ -25,53 +23,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// What is measured.
-#[derive(Debug, Args)]
-pub(crate) struct Options {
-    /// What to measure instead
-    #[command(subcommand)]
-    what: Option<What>,
-    /// The presets, separated by commas: their figures are put beside each other, and targets
-    /// are those of view
-    #[arg(long, value_name = "PRESETS", value_enum, value_delimiter = ',', default_value = "view")]
-    engines: Vec<PresetName>,
-    /// Duration of each measurement
-    #[arg(long = "for", value_name = "TIME", value_parser = duration::argument, default_value = "500ms")]
-    time: Duration,
-    /// Turns of each
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
-    turns: u32,
-    /// Leaders that are killed, one after the other
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(5..=1000))]
-    failovers: u32,
-    #[command(flatten)]
-    common: Common,
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The presets, each once: their figures are put beside each other, and targets are those of view.
+    pub engines: Vec<Preset>,
+    /// Duration of each measurement.
+    pub time: Duration,
+    /// Turns of each.
+    pub turns: u32,
+    /// Leaders that are killed, one after the other.
+    pub failovers: u32,
+    /// What all measurements have in common.
+    pub common: Common,
 }
 
 /// What all measurements have in common.
-#[derive(Debug, Args)]
-struct Common {
-    /// Replicas, all of which vote; the oldest leads
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=VOTERS_MAX as i64))]
-    replicas: u32,
+#[derive(Clone, Debug)]
+pub struct Common {
+    /// Replicas, all of which vote; the oldest leads.
+    pub replicas: u32,
     /// Poll interval of the replicas, and of the client that is measured without redis-benchmark; 0 keeps
-    /// a core busy for each
-    #[arg(long, value_name = "TIME", default_value = "20us")]
-    poll_every: String,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(Debug, Subcommand)]
-enum What {
-    /// Measure the replicas with redis-benchmark, beside one real Redis with the same settings
-    #[command(
-        after_help = "Needs redis-server and redis-benchmark (Debian packages redis-server and redis-tools), and a cluster: \
-        obol up --apps 1 &  obol smr bench resp\n\
-        \nRedis runs without persistence. Both are measured in turns; each figure is the median of the turns.\n\
-        \nExit codes: 0 all figures meet their targets, 1 one does not, 2 refused."
-    )]
-    Resp(resp::Options),
+    /// a core busy for each.
+    pub poll_every: String,
+    /// Print one JSON object.
+    pub json: bool,
 }
 
 #[derive(Serialize)]
@@ -205,13 +180,13 @@ fn figures(replicated: &[Turn], alone: &[Turn]) -> Vec<Figure> {
 fn measure(
     root: &Path,
     site: &Arc<Site>,
-    engine: Option<PresetName>,
+    engine: Option<Preset>,
     options: &Options,
     poll_interval: Nanos,
 ) -> Result<Vec<Turn>, Failure> {
     let Common { replicas, poll_every, .. } = &options.common;
     let voters = replicas.to_string();
-    let preset = engine.map(|engine| engine.preset().to_string());
+    let preset = engine.map(|engine| engine.to_string());
     let (count, first) = match engine {
         Some(_) => (*replicas, vec!["--voters", voters.as_str()]),
         None => (1, vec!["--unreplicated"]),
@@ -237,23 +212,21 @@ fn measure(
     Ok(turns)
 }
 
-pub(super) fn run(root: &Path, site: &Arc<Site>, options: &Options) -> Result<ExitCode, Failure> {
-    if let Some(What::Resp(options)) = &options.what {
-        return resp::run(root, site, options);
-    }
+/// Measures replicas beside the same server without copies.
+pub fn run(root: &Path, site: &Arc<Site>, options: &Options) -> Result<ExitCode, Failure> {
     let Common { replicas, poll_every, json } = &options.common;
     let poll_interval = match poll_every.as_str() {
         "0" => Nanos::ZERO,
         text => Nanos::from_std(duration::argument(text).map_err(Failure::Refused)?),
     };
-    let engines = distinct(&options.engines);
+    let engines = &options.engines;
     let sides = engines.iter().copied().map(Some).chain([None]);
-    let mut all: Vec<(Option<PresetName>, Vec<Turn>)> = sides.map(|side| (side, Vec::new())).collect();
+    let mut all: Vec<(Option<Preset>, Vec<Turn>)> = sides.map(|side| (side, Vec::new())).collect();
     let mut copied = Vec::new();
     for turn in 0..options.turns {
         for (side, turns) in &mut all {
             let what = match side {
-                Some(engine) => format!("replicas, {}", engine.preset()),
+                Some(engine) => format!("replicas, {engine}"),
                 None => "one server without copies".to_owned(),
             };
             // Informative only: the benchmark continues without it.
@@ -266,20 +239,20 @@ pub(super) fn run(root: &Path, site: &Arc<Site>, options: &Options) -> Result<Ex
     let alone = all.pop().map(|(_, turns)| turns).unwrap_or_default();
     let mut presets = Vec::new();
     for (engine, (_, replicated)) in engines.iter().zip(&all) {
-        let preset = engine.preset().to_string();
+        let preset = engine.to_string();
         // Informative only: the benchmark continues without it.
         let _ = output::remark(format_args!("bench: {} failovers, {preset}", options.failovers));
         let outages = failover::measure(root, site, *replicas, options.failovers, *engine)?;
         let mut figures = figures(replicated, &alone);
         figures.extend(own_figures(*replicas, replicated, copied, &outages));
-        if *engine != PresetName::View {
+        if *engine != Preset::View {
             figures = figures.into_iter().map(Figure::undemanded).collect();
         }
         presets.push(OfPreset { preset, figures });
     }
     let profile = site.deployment.profile.name.to_string();
     let (bench, replicas, turns, host) = ("smr", *replicas, options.turns, Host::this());
-    if engines == [PresetName::View] {
+    if *engines == [Preset::View] {
         let figures = presets.into_iter().flat_map(|one| one.figures).collect();
         return report(&Report { bench, replicas, poll_every, turns, figures, host, profile }, *json);
     }

@@ -12,10 +12,10 @@ use std::path::PathBuf;
 
 /// Whose state it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Whose {
+pub enum Whose {
     /// Marks of servers whose state is to be kept.
     Users,
-    /// Of servers that end with the command which started them.
+    /// Marks of servers that end with the command which started them.
     Command,
 }
 
@@ -33,7 +33,7 @@ impl Whose {
     }
 
     /// The members of this host that have had a state and did not leave.
-    pub(super) fn left(self, site: &Site) -> Result<Vec<String>, Failure> {
+    pub fn left(self, site: &Site) -> Result<Vec<String>, Failure> {
         let mut found = Vec::new();
         for entry in fs::read_dir(site.cluster.dir()).map_err(Failure::failed)? {
             let name = entry.map_err(Failure::failed)?.file_name();
@@ -46,23 +46,23 @@ impl Whose {
     }
 
     /// This member has the state.
-    pub(super) fn set(self, site: &Site, member: Name) -> Result<(), Failure> {
+    pub fn set(self, site: &Site, member: Name) -> Result<(), Failure> {
         output::file(&self.path(site, member.as_str()), "")
     }
 
     /// It has left, and its state is not needed.
-    pub(super) fn clear(self, site: &Site, member: Name) {
+    pub fn clear(self, site: &Site, member: Name) {
         // It may never have had one.
         let _ = fs::remove_file(self.path(site, member.as_str()));
     }
 
     /// The last server of a shard has left on request, and its state is gone.
-    pub(super) fn clear_shard(self, site: &Site, shard: Shard) {
+    pub fn clear_shard(self, site: &Site, shard: Shard) {
         self.clear_if(site, |member| Shard::of_server(member) == Some(shard));
     }
 
     /// All servers have ended on request, and the state is gone.
-    pub(super) fn clear_all(self, site: &Site) {
+    pub fn clear_all(self, site: &Site) {
         self.clear_if(site, |_| true);
     }
 

@@ -7,21 +7,24 @@ use obol_term::output::Failure;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What a client does.
-pub(super) trait Work {
+pub trait Work {
     /// Takes answers and begins operations. Returns whether that was all.
     fn turn<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) -> bool;
 }
 
 /// Lets work be done until it is, or until it is stopped.
-pub(super) struct Session<'a, W> {
-    pub(super) node: &'a mut Node,
-    pub(super) work: &'a mut W,
-    pub(super) stop: &'a AtomicBool,
+pub struct Session<'a, W> {
+    /// The client and its member.
+    pub node: &'a mut Node,
+    /// What it does.
+    pub work: &'a mut W,
+    /// Ends it when set.
+    pub stop: &'a AtomicBool,
 }
 
 impl<W: Work> Session<'_, W> {
     /// The error says that the client became of no use.
-    pub(super) fn in_full(self, endpoint: &mut Endpoint) -> Result<(), Failure> {
+    pub fn in_full(self, endpoint: &mut Endpoint) -> Result<(), Failure> {
         endpoint.each(self).map_or(Ok(()), |error| Err(Failure::failed(error)))
     }
 }

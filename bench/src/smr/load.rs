@@ -1,11 +1,11 @@
 //! The load of a client: one kind of operation, a number of them at a time.
 
-use crate::commands::smr::failure;
 use hdrhistogram::Histogram;
 use obol_fabric::host::clock;
 use obol_fabric::{Drive, Instant, Name, Nanos};
 use obol_node::Site;
 use obol_replica::{ClientMember, Work};
+use obol_server::smr::failure;
 use obol_smr::{Batch, Client, EncodeError, KeyValue, Operation, Order, PAYLOAD_BYTES_MAX, Side, WINDOW};
 use obol_term::output::Failure;
 use std::collections::VecDeque;
