@@ -3,17 +3,21 @@
 use obol_fabric::host::{Waker, program};
 use obol_fabric::{Drive, Name, Nanos};
 use obol_node::Site;
-use obol_replica::{Observer, ReplicaError, Settings, serve_preset};
+use obol_replica::{ClientMember, Observer, ReplicaError, Settings, Work, serve_preset};
 use obol_resp::{Front, Server};
 use obol_smr::{
-    Client, ClientError, Departure, Detector, Guard, KeyValue, OrderBook, Preset, Replica, ReplicaState,
-    Service,
+    Client, ClientError, Departure, Detector, Done, Guard, KeyValue, Operation, OrderBook, Preset,
+    REPLICA_PREFIX, Replica, ReplicaState, Service,
 };
 use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How often a client that shares its core looks for an answer.
+const POLL_INTERVAL: Nanos = Nanos::from_micros(20);
 
 /// What the replicas keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +64,38 @@ pub fn failure(error: ReplicaError) -> Failure {
         }
         _ => Failure::refused(error),
     }
+}
+
+/// One operation.
+struct Once {
+    operation: Option<Operation>,
+    ended: Option<Done>,
+    until: Instant,
+}
+
+impl Work for Once {
+    fn turn<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) -> bool {
+        if let Some(operation) = self.operation.take() {
+            // An empty window takes one; the length was checked.
+            let _ = client.begin(obol_fabric::host::clock::now(), operation, endpoint);
+        }
+        self.ended = client.take();
+        self.ended.is_some() || Instant::now() >= self.until
+    }
+}
+
+/// Asks for one operation, as a client of this name, which the caller has reserved.
+pub fn ask(site: &Site, name: Name, operation: Operation, timeout: Duration) -> Result<Done, Failure> {
+    let mut client = ClientMember::join(site, name, POLL_INTERVAL).map_err(failure)?;
+    let mut once = Once { operation: Some(operation), ended: None, until: Instant::now() + timeout };
+    let used = client.run(&mut once, &AtomicBool::new(false));
+    drop(client);
+    used.map_err(Failure::failed)?;
+    once.ended.ok_or_else(|| {
+        Failure::Failed(format!(
+            "no answer within {timeout:?}; see `obol smr status` whether a majority of the replicas runs ({REPLICA_PREFIX}1, ...)"
+        ))
+    })
 }
 
 /// What a replica keeps, when it begins.

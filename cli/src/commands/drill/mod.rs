@@ -6,7 +6,6 @@ pub(crate) mod files;
 mod format;
 mod smr;
 mod table2;
-mod timeline;
 
 use crate::commands::kv;
 use crate::logging::LogOptions;

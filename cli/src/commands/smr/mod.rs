@@ -10,21 +10,17 @@ mod server;
 mod status;
 
 use clap::{Args, Subcommand};
-use obol_fabric::{Drive, Name};
+use obol_fabric::Name;
 use obol_node::Site;
 use obol_profiles::duration;
-use obol_replica::{ClientMember, Work, named};
-use obol_server::smr::failure;
-use obol_smr::{
-    Batch, CLIENT_PREFIX, Client, Done, KEY_BYTES_MAX, KeyValue, Operation, REPLICA_PREFIX, VOTERS_MAX,
-};
+use obol_replica::named;
+use obol_server::smr::ask;
+use obol_smr::{Batch, CLIENT_PREFIX, Done, KEY_BYTES_MAX, KeyValue, Operation, VOTERS_MAX};
 use obol_supervise::clients::claim_name;
 use obol_term::output::{self, Failure};
-use obol_workload::smr::{POLL_INTERVAL, replicas};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// What a client of one operation is called.
@@ -196,13 +192,6 @@ pub(crate) fn run(root: &Path, cluster: Name, command: &Smr) -> Result<ExitCode,
     }
 }
 
-/// Sets how many voters there are to be.
-pub(crate) fn resize(site: &Site, voters: u32) -> Result<(), Failure> {
-    let name = Name::new("smrc-resize").map_err(Failure::failed)?;
-    let options = ClientOptions { name: Some(name), timeout: replicas::PATIENCE };
-    one(site, &options, Operation::Resize(voters)).map(drop)
-}
-
 /// What an answer contains.
 fn found(done: &Done) -> Result<&[u8], Failure> {
     if KeyValue::is_full(&done.reply) {
@@ -261,38 +250,9 @@ fn bulk_of(reply: &[u8]) -> Result<&[u8], Failure> {
     value.ok_or_else(|| Failure::Failed("the answer is not a value".to_owned()))
 }
 
-/// One operation.
-struct Once {
-    operation: Option<Operation>,
-    ended: Option<Done>,
-    until: std::time::Instant,
-}
-
-impl Work for Once {
-    fn turn<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) -> bool {
-        if let Some(operation) = self.operation.take() {
-            // An empty window takes one; the length was checked.
-            let _ = client.begin(obol_fabric::host::clock::now(), operation, endpoint);
-        }
-        self.ended = client.take();
-        self.ended.is_some() || std::time::Instant::now() >= self.until
-    }
-}
-
 fn one(site: &Site, options: &ClientOptions, operation: Operation) -> Result<Done, Failure> {
     let (name, _claim) = claim_name(site, options.name, CLIENT_NAME)?;
-    let mut client = ClientMember::join(site, name, POLL_INTERVAL).map_err(failure)?;
-    let until = std::time::Instant::now() + options.timeout;
-    let mut once = Once { operation: Some(operation), ended: None, until };
-    let used = client.run(&mut once, &AtomicBool::new(false));
-    drop(client);
-    used.map_err(Failure::failed)?;
-    once.ended.ok_or_else(|| {
-        Failure::Failed(format!(
-            "no answer within {:?}; see `obol smr status` whether a majority of the replicas runs ({REPLICA_PREFIX}1, ...)",
-            options.timeout
-        ))
-    })
+    ask(site, name, operation, options.timeout)
 }
 
 #[cfg(test)]

@@ -1,37 +1,29 @@
-//! `obol drill smr --script`: replicas of a store join, die and leave one after the other, while clients
+//! Replicas of a store join, die and leave one after the other, while clients
 //! write.
 
-use super::smr::DrillSmr;
-use crate::commands::smr::resize;
+use super::{APPS, CLUSTER, POLL_EVERY};
+use crate::smr::POLL_INTERVAL;
+use crate::smr::replicas::{PATIENCE, Replicas};
 use obol_chaos::drillfile::{Change, StoreDrill, StoreStep};
-use obol_chaos::drills::timeline::{HEADS, StepReport, TEXT_COLUMN, Timeline};
+use obol_chaos::drills::timeline::{StepReport, Timeline};
 use obol_chaos::drills::{Host, Verdict};
-use obol_fabric::host::clock;
+use obol_fabric::host::{NameClaim, clock};
 use obol_fabric::{Drive, Instant, Name, Nanos};
 use obol_node::Site;
 use obol_observe::figures::total;
 use obol_profiles::Profile;
 use obol_replica::{ClientMember, Work};
-use obol_server::smr::failure;
+use obol_server::smr::{ask, failure};
 use obol_smr::{Client, KeyValue, Operation};
 use obol_supervise::running::{Running, START_TIMEOUT, Shape};
-use obol_supervise::signals;
 use obol_term::output::{self, Failure};
-use obol_workload::smr::POLL_INTERVAL;
-use obol_workload::smr::replicas::{PATIENCE, Replicas};
 use rustix::process::Signal;
 use std::path::Path;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The name of the cluster, before the process's id.
-const CLUSTER: &str = "drill-smr";
-/// Apps of the cluster beside replicas and clients.
-const APPS: u16 = 1;
-const POLL_EVERY: &str = "20us";
 /// Interval of looks at the replicas.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// Bytes of each value: as in DARE's Figure 9a.
@@ -275,7 +267,9 @@ impl Store<'_> {
 
     fn resize(&mut self, voters: u32) -> Result<(), Failure> {
         self.wanted = voters;
-        resize(self.site, voters)
+        let name = Name::new("smrc-resize").map_err(Failure::failed)?;
+        let _claim = NameClaim::reserve(&self.site.cluster, name).map_err(Failure::refused)?;
+        ask(self.site, name, Operation::Resize(voters), PATIENCE).map(drop)
     }
 
     /// Does what a step says, with this leader.
@@ -394,21 +388,14 @@ fn steps(
     Ok(())
 }
 
-/// Plays a drill of a store in a cluster of its own.
-pub(super) fn run(root: &Path, script: &str, options: &DrillSmr) -> Result<ExitCode, Failure> {
-    let DrillSmr { clients, profile, out, json, .. } = options;
-    let drill = StoreDrill::load(script).map_err(Failure::refused)?;
-    let profile = Profile::load(profile).map_err(Failure::refused)?;
-    if let Some(out) = out {
-        std::fs::create_dir(out).map_err(Failure::refused_at(out))?;
-    }
-    let stop = signals::ending()?;
+/// Plays a drill of a store in a cluster of its own, until `stop` is set.
+pub fn run(root: &Path, drill: &StoreDrill, profile: &Profile, clients: u32, stop: &AtomicBool) -> Timeline {
     let mut timeline = Timeline {
         drill: drill.id.clone(),
         title: drill.title.clone(),
         verdict: Verdict::Passed,
         preset: drill.preset.to_owned(),
-        clients: *clients,
+        clients,
         value_bytes: VALUE_BYTES as u32,
         profile: profile.name.to_string(),
         host: Host::this(),
@@ -419,7 +406,7 @@ pub(super) fn run(root: &Path, script: &str, options: &DrillSmr) -> Result<ExitC
         interval_ms: INTERVAL.as_micros_f64() / 1e3,
         series: Vec::new(),
     };
-    let played = play(root, &drill, &profile, &stop, &mut timeline);
+    let played = play(root, drill, profile, stop, &mut timeline);
     timeline.verdict = match &played {
         _ if timeline.lost > Some(0) => Verdict::Failed,
         // A terminal's signal ends the replicas as well.
@@ -428,20 +415,7 @@ pub(super) fn run(root: &Path, script: &str, options: &DrillSmr) -> Result<ExitC
         Err(_) => Verdict::Failed,
     };
     timeline.error = played.err().map(|failure| failure.to_string());
-    let said = output::json_or(*json, &timeline, print);
-    if let Some(out) = out {
-        output::kept("report", out, timeline.document().write(out, "smr", &timeline));
-    }
-    Ok(output::verdict(timeline.verdict.code(), said))
-}
-
-fn print(timeline: &Timeline) -> std::io::Result<()> {
-    super::smr::table(&HEADS, &timeline.rows(), |column| column == TEXT_COLUMN)?;
-    output::line(timeline.explains())?;
-    for remark in timeline.remarks() {
-        output::line(format_args!("  ! {remark}"))?;
-    }
-    output::line(format_args!("verdict: {}", timeline.verdict.name()))
+    timeline
 }
 
 #[cfg(test)]
