@@ -15,8 +15,8 @@ use obol_kv::WINDOW;
 use obol_node::Site;
 use obol_server::kv::{Whose, client, join};
 use obol_term::output::{self, Failure};
-use obol_workload::kv::latencies;
 use obol_workload::kv::servers::{self, POLL_EVERY, Server};
+use obol_workload::latencies;
 use peers::Tuning;
 use serde::Serialize;
 use std::io;
@@ -270,7 +270,7 @@ fn own(root: &Path, site: &Site, options: &Options) -> Result<Own, Failure> {
     let begin = |place, options: &[&str]| {
         let name = servers::name(place);
         let options = [options, &["--force-empty"]].concat();
-        Server::start(root, cluster, &name, shards, &options, &fate).map_err(Failure::failed)
+        Server::start(root, cluster, &name, shards, &options, &fate)
     };
     // Two that look all the time must not share a core. A backup only has to keep up.
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());

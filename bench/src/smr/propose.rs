@@ -8,6 +8,7 @@ use obol_replica::{Observer, Settings, Work, serve_preset};
 use obol_server::smr::failure;
 use obol_smr::{Client, Detector, Guard, KeyValue, Preset, Replica, ReplicaState, Service};
 use obol_term::output::Failure;
+use obol_workload::process::{PATIENCE, POLL_INTERVAL};
 use obol_workload::smr::replicas::{self, Replicas};
 use std::path::Path;
 use std::sync::Arc;
@@ -74,7 +75,7 @@ pub(super) fn measure(
     let stop = AtomicBool::new(false);
     let (tx, leads) = mpsc::channel();
     let mut proposer = Proposer {
-        load: Load::of(Kind::Bytes, Instant::now() + replicas::PATIENCE)?,
+        load: Load::of(Kind::Bytes, Instant::now() + PATIENCE)?,
         replicas: count as usize,
         time,
         begun: None,
@@ -90,18 +91,15 @@ pub(super) fn measure(
         let leader =
             std::thread::Builder::new().name("obol-smr-leader".to_owned()).spawn_scoped(scope, serve);
         let leader = leader.map_err(Failure::failed)?;
-        let others = leads.recv_timeout(replicas::PATIENCE).map_err(|_| {
-            Failure::Failed(format!(
-                "the replica of this process does not lead within {:?}",
-                replicas::PATIENCE
-            ))
+        let others = leads.recv_timeout(PATIENCE).map_err(|_| {
+            Failure::Failed(format!("the replica of this process does not lead within {:?}", PATIENCE))
         });
         let preset = engine.to_string();
         let of_all = ["--preset", preset.as_str()];
         let others = others.and_then(|()| Replicas::behind(root, site, count, poll_every, &of_all));
-        let end = Instant::now() + replicas::PATIENCE + time;
+        let end = Instant::now() + PATIENCE + time;
         while others.is_ok() && !stop.load(Ordering::Relaxed) && Instant::now() < end {
-            std::thread::sleep(replicas::POLL_INTERVAL);
+            std::thread::sleep(POLL_INTERVAL);
         }
         stop.store(true, Ordering::Relaxed);
         let served = leader.join().map_err(|_| Failure::Failed("the leader panicked".to_owned()))?;

@@ -2,7 +2,7 @@
 
 use super::{APPS, CLUSTER, POLL_EVERY};
 use crate::kv::failover::Actives;
-use crate::smr::clients::{self, Clients};
+use crate::smr::clients;
 use crate::smr::replicas::{self, Replicas};
 use crate::smr::store::Store;
 use obol_chaos::drills::Host;
@@ -106,7 +106,7 @@ impl Run<'_> {
         let voters = count.to_string();
         let (of_first, of_all) = (["--voters", voters.as_str()], ["--preset", preset.as_str()]);
         let replicas = Replicas::start(self.root, &site, count, POLL_EVERY, &of_first, &of_all)?;
-        let clients = Clients::start(&site, self.options.clients)?;
+        let clients = clients::start(&site, self.options.clients)?;
         let observer = running.observer()?;
         let store =
             Store { site: &site, replicas, count: count as usize, clients, observer, stop: self.stop };

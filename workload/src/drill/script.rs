@@ -2,8 +2,9 @@
 //! write.
 
 use super::{APPS, CLUSTER, POLL_EVERY};
-use crate::smr::POLL_INTERVAL;
-use crate::smr::replicas::{PATIENCE, Replicas};
+use crate::POLL_INTERVAL;
+use crate::process::PATIENCE;
+use crate::smr::replicas::Replicas;
 use obol_chaos::drillfile::{Change, StoreDrill, StoreStep};
 use obol_chaos::drills::timeline::{StepReport, Timeline};
 use obol_chaos::drills::{Host, Verdict};

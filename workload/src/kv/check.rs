@@ -1,29 +1,27 @@
-//! The check of a running cache: every key has one writer, whose values rise. So an answer can be
-//! judged at once: it must not be older than what was known of the key before the GET was begun,
-//! nor newer than what its writer has begun. For registers with one writer that is linearizability,
-//! and it takes no memory however long it runs.
+//! The check of a running cache: clients whose answers are judged, while servers are killed and frozen.
 
 use super::freeze::Freezer;
-use super::servers::{PATIENCE, POLL_INTERVAL, Servers};
+use super::servers::Servers;
+use crate::history::{Answer, Asked, Checker, Clients, Kind, Outcome, Tally, WRONG_EXAMPLES, merged, us};
+use crate::process::{PATIENCE, POLL_INTERVAL};
 use hdrhistogram::Histogram;
 use obol_fabric::host::clock;
-use obol_fabric::sim::Rng;
-use obol_fabric::{Drive, Incarnation, Instant, Name, Nanos};
+use obol_fabric::{Drive, Name, Nanos};
 use obol_kv::{Client, Done, Operation, Status, VALUE_BYTES_MAX};
 use obol_node::Site;
 use obol_observe::stats::Distribution;
 use obol_server::kv::{Session, Work, area, client, join};
 use obol_term::output::Failure;
 use serde::Serialize;
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::thread::JoinHandle;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Keys that each client writes.
-const KEYS_EACH: u64 = 16;
+/// The cache, as clients are to find it.
+const KIND: Kind =
+    Kind { value_bytes_max: VALUE_BYTES_MAX, names: ["a GET", "a PUT"], thread: "obol-kv-client" };
+
 /// What is checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -45,138 +43,33 @@ pub struct Options {
     pub poll_every: Duration,
 }
 
-/// What all clients know of a key.
-#[derive(Default)]
-struct Known {
-    /// The newest value that its writer has begun to write.
-    begun: AtomicU64,
-    /// The newest value that was answered, to its writer or to a reader.
-    shown: AtomicU64,
-}
-
-/// An operation that waits for its answer.
-enum Asked {
-    Put {
-        key: usize,
-        value: u64,
-    },
-    /// With what was shown of the key before.
-    Get {
-        key: usize,
-        shown: u64,
-    },
-}
-
-/// What a client has seen.
-struct Tally {
-    gets: u64,
-    puts: u64,
-    wrong: u64,
-    /// The first of them.
-    wrong_examples: Vec<String>,
-    /// From the last answer of one primary to the first one of the next, in nanoseconds.
-    failovers: Vec<u64>,
-    /// GET and PUT, in nanoseconds.
-    latencies: [Histogram<u64>; 2],
-}
-
-/// Wrong answers that are printed; the others are counted.
-const WRONG_EXAMPLES: usize = 10;
-
-struct Checker<'a> {
-    keys: &'a [Known],
-    own: std::ops::Range<usize>,
-    rng: Rng,
-    /// Counts clients that had an answer.
-    answered: &'a AtomicU32,
-    asked: BTreeMap<u64, (Asked, Instant)>,
-    /// The newest answer of each shard, and whose it was.
-    last: BTreeMap<u32, (Instant, Incarnation)>,
-    tally: Tally,
-}
-
-/// A value as bytes: lengths vary, so that torn values are detected.
-fn bytes(value: u64) -> Box<[u8]> {
-    let len = 8 * (1 + value as usize % (VALUE_BYTES_MAX / 8));
-    value.to_le_bytes().into_iter().cycle().take(len).collect()
-}
-
-/// The value of these bytes; `None` if it was never written.
-fn value(found: &[u8]) -> Option<u64> {
-    let value = found.first_chunk().map(|word| u64::from_le_bytes(*word))?;
-    (found == &bytes(value)[..]).then_some(value)
-}
-
-impl Checker<'_> {
-    fn judge(&mut self, done: &Done, primary: Option<Incarnation>) {
-        let Some((asked, begun_at)) = self.asked.remove(&done.number) else { return };
-        let now = clock::now();
-        if self.last.is_empty() {
-            self.answered.fetch_add(1, Ordering::Relaxed);
-        }
-        if let Some(primary) = primary {
-            let before = self.last.insert(done.shard, (now, primary));
-            if let Some((last, _)) = before.filter(|(_, whose)| *whose != primary) {
-                self.tally.failovers.push(now.since(last).0);
-            }
-        }
-        let which = usize::from(matches!(asked, Asked::Put { .. }));
-        self.tally.latencies[which].saturating_record(now.since(begun_at).0);
-        let wrong = match asked {
-            Asked::Put { key, value } => {
-                self.tally.puts += 1;
-                self.keys[key].shown.fetch_max(value, Ordering::SeqCst);
-                (done.status != Status::Done)
-                    .then(|| format!("a PUT of key {key} ended with {:?}", done.status))
-            }
-            Asked::Get { key, shown } => {
-                self.tally.gets += 1;
-                let found = if done.status == Status::Missing { Some(0) } else { value(&done.value) };
-                let begun = self.keys[key].begun.load(Ordering::SeqCst);
-                match found {
-                    None => Some(format!("a GET of key {key} found a value that was never written")),
-                    Some(found) if found < shown || found > begun => Some(format!(
-                        "a GET of key {key} found {found}, but {shown} was shown before it and {begun} is the newest"
-                    )),
-                    Some(found) => {
-                        self.keys[key].shown.fetch_max(found, Ordering::SeqCst);
-                        None
-                    }
-                }
-            }
-        };
-        if let Some(wrong) = wrong {
-            self.tally.wrong += 1;
-            if self.tally.wrong_examples.len() < WRONG_EXAMPLES {
-                self.tally.wrong_examples.push(wrong);
-            }
-        }
+fn operation(asked: Asked) -> Operation {
+    match asked {
+        Asked::Put { key, value } => Operation::Put(key as u64, KIND.bytes(value)),
+        Asked::Get { key, .. } => Operation::Get(key as u64),
     }
+}
 
-    fn next(&mut self) -> (Operation, Asked) {
-        if self.rng.below(5) == 0 {
-            // Only this thread writes it, and numbers its values in the order in which it begins
-            // them.
-            let key = self.own.start + self.rng.below(KEYS_EACH) as usize;
-            let value = self.keys[key].begun.fetch_add(1, Ordering::SeqCst) + 1;
-            return (Operation::Put(key as u64, bytes(value)), Asked::Put { key, value });
-        }
-        let key = self.rng.below(self.keys.len() as u64) as usize;
-        let shown = self.keys[key].shown.load(Ordering::SeqCst);
-        (Operation::Get(key as u64), Asked::Get { key, shown })
+fn outcome(asked: Asked, done: &Done) -> Outcome {
+    match asked {
+        Asked::Put { .. } if done.status == Status::Done => Outcome::Written(Ok(())),
+        Asked::Put { .. } => Outcome::Written(Err(format!("ended with {:?}", done.status))),
+        Asked::Get { .. } if done.status == Status::Missing => Outcome::Found(Some(0)),
+        Asked::Get { .. } => Outcome::Found(KIND.value(&done.value)),
     }
 }
 
 impl Work for Checker<'_> {
     fn turn<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) -> bool {
         while let Some(done) = client.take() {
-            self.judge(&done, client.primary(done.shard));
+            let answer =
+                Answer { number: done.number, shard: done.shard, leader: client.primary(done.shard) };
+            self.judge(&answer, |asked| outcome(asked, &done));
         }
         while !client.is_busy() {
-            let (operation, asked) = self.next();
-            let now = clock::now();
-            match client.begin(now, operation, endpoint) {
-                Ok(number) => drop(self.asked.insert(number, (asked, now))),
+            let (asked, now) = (self.next(), clock::now());
+            match client.begin(now, operation(asked), endpoint) {
+                Ok(number) => self.begun(number, asked, now),
                 Err(_) => break,
             }
         }
@@ -228,24 +121,13 @@ pub struct Checked {
     pub verdict: Result<(), Failure>,
 }
 
-fn us(nanos: u64) -> f64 {
-    Nanos(nanos).as_micros_f64()
-}
-
 fn summary(tallies: &[Tally], (kills, freezes): (u64, u64), stopped: bool) -> Summary {
     let mut failovers = Distribution::new();
     tallies.iter().flat_map(|tally| &tally.failovers).for_each(|span| failovers.add(Nanos(*span)));
     let failovers = failovers.summary();
     let waits = tallies.iter().flat_map(|tally| &tally.latencies).map(Histogram::max);
     let latency = |which: usize, quantile: f64| {
-        let mut all: Option<Histogram<u64>> = None;
-        for one in tallies.iter().map(|tally| &tally.latencies[which]) {
-            match &mut all {
-                // All have the same bounds, so none is refused.
-                Some(all) => drop(all.add(one)),
-                None => all = Some(one.clone()),
-            }
-        }
+        let all = merged(tallies.iter().map(|tally| &tally.latencies[which]));
         us(all.map_or(0, |all| all.value_at_quantile(quantile)))
     };
     Summary {
@@ -266,53 +148,23 @@ fn summary(tallies: &[Tally], (kills, freezes): (u64, u64), stopped: bool) -> Su
     }
 }
 
-type Worker = JoinHandle<Result<Tally, Failure>>;
-
-/// Starts a client on a thread of its own.
-fn work(
-    site: &Arc<Site>,
-    keys: &Arc<Vec<Known>>,
-    place: u32,
-    poll_interval: Nanos,
-    answered: &Arc<AtomicU32>,
-    stop: &Arc<AtomicBool>,
-) -> Result<Worker, Failure> {
-    let (site, keys, stop) = (Arc::clone(site), Arc::clone(keys), Arc::clone(stop));
-    let answered = Arc::clone(answered);
-    let name = Name::new(&format!("kv_check-{place}")).map_err(Failure::failed)?;
-    let run = move || {
+/// Starts clients that look for answers at this interval.
+fn clients(site: &Arc<Site>, count: u32, poll_interval: Nanos) -> Result<Clients, Failure> {
+    let site = Arc::clone(site);
+    Clients::start(KIND, count, move |place, checker, stop| {
+        let name = Name::new(&format!("kv_check-{place}")).map_err(Failure::failed)?;
         let (mut endpoint, mut node) = join(&site, name, client(&site, poll_interval)?)?;
-        let begin = place as usize * KEYS_EACH as usize;
-        let latencies = [super::latencies()?, super::latencies()?];
-        let mut checker = Checker {
-            keys: &keys,
-            own: begin..begin + KEYS_EACH as usize,
-            rng: Rng::new(obol_agent::seed()),
-            answered: &answered,
-            asked: BTreeMap::new(),
-            last: BTreeMap::new(),
-            tally: Tally {
-                gets: 0,
-                puts: 0,
-                wrong: 0,
-                wrong_examples: Vec::new(),
-                failovers: Vec::new(),
-                latencies,
-            },
-        };
-        let used = Session { node: &mut node, work: &mut checker, stop: &stop }.in_full(&mut endpoint);
-        let tally = checker.tally;
+        let used = Session { node: &mut node, work: checker, stop }.in_full(&mut endpoint);
         endpoint.serve(&mut node, &AtomicBool::new(true));
-        used.map(|()| tally)
-    };
-    std::thread::Builder::new().name("obol-kv-client".to_owned()).spawn(run).map_err(Failure::failed)
+        used
+    })
 }
 
 /// Waits until each client had an answer: none of them would see a kill before.
-fn all_answered(workers: &[Worker], answered: &AtomicU32) -> Result<(), Failure> {
+fn all_answered(clients: &Clients) -> Result<(), Failure> {
     let end = std::time::Instant::now() + PATIENCE;
-    while (answered.load(Ordering::Relaxed) as usize) < workers.len() {
-        if workers.iter().any(Worker::is_finished) || std::time::Instant::now() > end {
+    while !clients.answers.all() {
+        if clients.has_ended() || std::time::Instant::now() > end {
             return Err(Failure::Failed(format!("a client had no answer within {PATIENCE:?}")));
         }
         std::thread::sleep(POLL_INTERVAL);
@@ -348,25 +200,14 @@ pub fn run(root: &Path, site: &Arc<Site>, options: &Options) -> Result<Checked, 
     servers.redundant()?;
     // Before that they may have come in any order.
     servers.fate.stopped.store(false, Ordering::SeqCst);
-    let keys: Arc<Vec<Known>> =
-        Arc::new((0..u64::from(options.clients) * KEYS_EACH).map(|_| Known::default()).collect());
-    let stop = Arc::new(AtomicBool::new(false));
-    let answered = Arc::new(AtomicU32::new(0));
-    let workers: Vec<Worker> = (0..options.clients)
-        .map(|place| work(site, &keys, place, poll_every, &answered, &stop))
-        .collect::<Result<_, _>>()?;
+    let clients = clients(site, options.clients, poll_every)?;
     let mut kills = 0;
     let freezes = |every| Freezer::start(Arc::clone(&servers.pids), every, options.freeze_max);
     let freezer = options.freeze_every.map(freezes).transpose()?;
-    let went = all_answered(&workers, &answered).and_then(|()| inject(&mut servers, options, &mut kills));
+    let went = all_answered(&clients).and_then(|()| inject(&mut servers, options, &mut kills));
     let frozen = freezer.as_ref().map_or(0, Freezer::frozen);
     drop(freezer);
-    stop.store(true, Ordering::Relaxed);
-    let mut tallies = Vec::new();
-    for worker in workers {
-        let ended = worker.join().map_err(|_| Failure::Failed("a client panicked".to_owned()))?;
-        tallies.push(ended?);
-    }
+    let tallies = clients.end()?;
     let summary = summary(&tallies, (kills, frozen), servers.fate.stopped.load(Ordering::SeqCst));
     let wrong =
         tallies.iter().flat_map(|tally| &tally.wrong_examples).take(WRONG_EXAMPLES).cloned().collect();

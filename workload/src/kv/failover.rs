@@ -1,8 +1,8 @@
 //! What a client sees of a failover: from its last success at a primary that is killed to its first
 //! at the next one, beside the failover of the membership for the very same kill.
 
-use super::POLL_INTERVAL;
 use super::servers::{POLL_EVERY, Servers};
+use crate::POLL_INTERVAL;
 use obol_fabric::host::clock;
 use obol_fabric::{Drive, Incarnation, Instant, Name, ViewId};
 use obol_kv::{Client, Operation, Status};

@@ -1,6 +1,6 @@
 //! A light load: a few operations at a time, and sleep in between. The demo of `obol up --kv`.
 
-use super::LATENCY_MAX;
+use crate::LATENCY_MAX;
 use obol_fabric::host::clock;
 use obol_fabric::{Drive, Instant, Name, Nanos};
 use obol_kv::{Client, Operation, Service, Status};

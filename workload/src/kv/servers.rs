@@ -1,25 +1,16 @@
 //! Servers of the cache that a command starts and ends, and hears of by what they print.
 
 use super::freeze::Running;
+use crate::process::{PATIENCE, POLL_INTERVAL, Process, living};
 use obol_fabric::Name;
-use obol_fabric::host::sched;
 use obol_node::Site;
-use obol_observe::{Observer, Process};
 use obol_server::kv::Whose;
 use obol_supervise::leaving::{forget_own, let_leave};
 use obol_term::output::Failure;
-use parking_lot::Mutex;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-/// How long the servers have to serve at first, and to be redundant again.
-pub const PATIENCE: Duration = Duration::from_secs(20);
-/// Poll interval for the servers.
-pub const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// How a rejected server ends; restarting it would not help.
 const REFUSED: i32 = 2;
 /// How often servers look into their memory.
@@ -40,13 +31,17 @@ impl Fate {
     }
 }
 
-/// Where a server says that it stands with a shard, and whether it is redundant there.
-type Stands = (String, bool);
+/// Where a server says that it stands with a shard.
+#[derive(Clone, Debug, Default)]
+struct Standing {
+    name: String,
+    redundant: bool,
+}
 
-/// A server that runs, and where it says that it stands, by shard.
+/// A server that runs.
 pub struct Server {
-    child: Child,
-    standing: Arc<Mutex<Vec<Stands>>>,
+    /// By shard.
+    process: Process<Vec<Standing>>,
 }
 
 impl Server {
@@ -58,38 +53,21 @@ impl Server {
         shards: u32,
         options: &[&str],
         fate: &Arc<Fate>,
-    ) -> std::io::Result<Self> {
-        let mut command = Command::new(std::env::current_exe()?);
-        sched::pass_parent_id(&mut command).arg("--root").arg(root).args([
-            "--cluster",
-            cluster.as_str(),
-            "kv",
-            "server",
-            "--json",
-            "--tied",
-            "--temporary",
-        ]);
-        command.args(["--name", name]).args(options);
-        command.args(["--shards", &shards.to_string()]);
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
-        let standing = Arc::new(Mutex::new(vec![Stands::default(); shards as usize]));
-        let (states, fate) = (Arc::clone(&standing), Arc::clone(fate));
-        let Some(out) = child.stdout.take() else { return Err(std::io::Error::other("no pipe")) };
-        std::thread::Builder::new().name("obol-reports".to_owned()).spawn(move || {
-            for line in BufReader::new(out).lines().map_while(Result::ok) {
-                let Ok(line) = serde_json::from_str::<serde_json::Value>(&line) else { continue };
-                let standing = line["standing"].as_str().unwrap_or_default().to_owned();
-                let redundant = line["redundant"] == true;
-                let mut states = states.lock();
-                let shard = line["shard"].as_u64().and_then(|shard| usize::try_from(shard).ok());
-                let Some(state) = shard.and_then(|shard| states.get_mut(shard.wrapping_sub(1))) else {
-                    continue;
-                };
-                fate.note(&standing);
-                *state = (standing, redundant);
-            }
-        })?;
-        Ok(Self { child, standing })
+    ) -> Result<Self, Failure> {
+        let count = shards.to_string();
+        let mut arguments = vec!["kv", "server", "--json", "--tied", "--temporary", "--name", name];
+        arguments.extend(options);
+        arguments.extend(["--shards", &count]);
+        let fate = Arc::clone(fate);
+        let hear = move |line: &serde_json::Value, shards: &mut Vec<Standing>| {
+            let shard = line["shard"].as_u64().and_then(|shard| usize::try_from(shard).ok());
+            let Some(state) = shard.and_then(|shard| shards.get_mut(shard.wrapping_sub(1))) else { return };
+            let name = line["standing"].as_str().unwrap_or_default().to_owned();
+            fate.note(&name);
+            *state = Standing { name, redundant: line["redundant"] == true };
+        };
+        let standing = vec![Standing::default(); shards as usize];
+        Ok(Self { process: Process::start(root, cluster, &arguments, standing, hear)? })
     }
 
     /// Waits until it stands so with all shards, and redundantly if that is wanted.
@@ -97,20 +75,21 @@ impl Server {
         let end = std::time::Instant::now() + PATIENCE;
         loop {
             let stands = self.stands();
-            if stands.iter().all(|(stands, is)| stands == standing && (*is || !redundant)) {
+            if stands.iter().all(|of| of.name == standing && (of.redundant || !redundant)) {
                 return Ok(());
             }
             if std::time::Instant::now() > end {
                 return Err(Failure::Failed(format!(
-                    "the server is not a {standing} within {PATIENCE:?}: {stands:?}"
+                    "the server is not a {standing} within {PATIENCE:?}: {:?}",
+                    stands.iter().map(|of| (&of.name, of.redundant)).collect::<Vec<_>>()
                 )));
             }
             std::thread::sleep(POLL_INTERVAL);
         }
     }
 
-    fn stands(&self) -> Vec<Stands> {
-        self.standing.lock().clone()
+    fn stands(&self) -> Vec<Standing> {
+        self.process.standing().clone()
     }
 }
 
@@ -118,28 +97,19 @@ impl Server {
     /// Kills it; it is started again once it is reaped.
     pub fn end(&mut self) {
         // It may have ended.
-        let _ = self.child.kill();
+        let _ = self.process.child.kill();
     }
 
     /// Waits until it has ended.
     pub fn reap(&mut self) -> Result<(), Failure> {
-        self.child.wait().map(drop).map_err(Failure::failed)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.process.child.wait().map(drop).map_err(Failure::failed)
     }
 }
 
 /// Rejects a cluster with servers: further ones would not serve.
 pub fn alone(root: &Path, cluster: Name) -> Result<(), Failure> {
-    let seen = Observer::open(root, cluster).map_err(Failure::refused)?.snapshot();
-    let serves = |p: &&Process| p.alive && p.name.as_str().starts_with(obol_kv::SERVER_PREFIX);
-    let others: Vec<&str> = seen.all_processes().filter(serves).map(|p| p.name.as_str()).collect();
+    let others = living(root, cluster, obol_kv::SERVER_PREFIX)?;
+    let others: Vec<&str> = others.iter().map(Name::as_str).collect();
     let Some(one) = others.first() else { return Ok(()) };
     Err(Failure::Refused(format!(
         "a cache runs already ({}), and this starts its own: end each of its servers (`obol stop {one}`), or use a cluster \
@@ -167,7 +137,7 @@ pub struct Servers<'a> {
 
 impl Drop for Servers<'_> {
     fn drop(&mut self) {
-        let_leave(self.running.iter_mut().map(|server| &mut server.child));
+        let_leave(self.running.iter_mut().map(|server| &mut server.process.child));
         let places = self.running.len();
         self.running.clear();
         // The keys belonged to this command only, and so did servers that it has killed.
@@ -196,7 +166,7 @@ impl<'a> Servers<'a> {
         for place in 0..count {
             // The check starts empty, whatever was there before. No server may start empty later.
             let server = Server::start(root, cluster, &name(place), shards, &anew, &all.fate);
-            all.running.push(server.map_err(Failure::failed)?);
+            all.running.push(server?);
         }
         all.list();
         Ok(all)
@@ -204,14 +174,13 @@ impl<'a> Servers<'a> {
 
     /// Reports the servers that may be frozen.
     fn list(&self) {
-        let pids = self.running.iter().map(|server| server.child.id()).collect();
+        let pids = self.running.iter().map(|server| server.process.child.id()).collect();
         *self.pids.lock() = pids;
     }
 
     /// Starts the server of a place.
     fn server(&self, place: usize) -> Result<Server, Failure> {
         Server::start(self.root, self.cluster, &name(place), self.shards, self.options, &self.fate)
-            .map_err(Failure::failed)
     }
 
     /// The place of the first shard's primary, once the backups of all primaries have everything.
@@ -220,7 +189,7 @@ impl<'a> Servers<'a> {
         let end = std::time::Instant::now() + PATIENCE;
         loop {
             for place in 0..self.running.len() {
-                if let Some(how) = self.running[place].child.try_wait().map_err(Failure::failed)? {
+                if let Some(how) = self.running[place].process.child.try_wait().map_err(Failure::failed)? {
                     if how.code() == Some(REFUSED) {
                         return Err(Failure::Refused(format!("{} was refused, and said why", name(place))));
                     }
@@ -228,10 +197,10 @@ impl<'a> Servers<'a> {
                     self.list();
                 }
             }
-            let stands: Vec<Vec<Stands>> = self.running.iter().map(Server::stands).collect();
+            let stands: Vec<Vec<Standing>> = self.running.iter().map(Server::stands).collect();
             let alone = self.running.len() == 1;
             let primary = |shard: usize| {
-                let leads = |(standing, redundant): &Stands| standing == "primary" && (*redundant || alone);
+                let leads = |of: &Standing| of.name == "primary" && (of.redundant || alone);
                 stands.iter().position(|of| of.get(shard).is_some_and(leads))
             };
             let primaries: Option<Vec<usize>> = (0..self.shards as usize).map(primary).collect();
@@ -240,7 +209,7 @@ impl<'a> Servers<'a> {
             }
             if std::time::Instant::now() > end {
                 let lines = stands.iter().enumerate().map(|(place, of)| {
-                    let of: Vec<&str> = of.iter().map(|(standing, _)| standing.as_str()).collect();
+                    let of: Vec<&str> = of.iter().map(|of| of.name.as_str()).collect();
                     format!(
                         "{} is {}",
                         name(place),
@@ -259,7 +228,7 @@ impl<'a> Servers<'a> {
     /// Kills a server and starts it again. Output that the killed one left in its pipe is
     /// discarded.
     pub(super) fn kill(&mut self, place: usize) -> Result<(), Failure> {
-        let server = &mut self.running[place];
+        let server = &mut self.running[place].process;
         server.child.kill().map_err(Failure::failed)?;
         server.child.wait().map_err(Failure::failed)?;
         self.running[place] = self.server(place)?;

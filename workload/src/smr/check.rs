@@ -1,11 +1,11 @@
 //! A store whose replicas are hit again and again, while every answer is checked.
 
-use super::clients::{self, Clients, Tally};
+use super::clients;
 use super::replicas::Replicas;
 use super::store::Store;
+use crate::history::{Tally, merged, us};
 use hdrhistogram::Histogram;
 use obol_chaos::drills::engines::{Fault, Victim};
-use obol_fabric::Nanos;
 use obol_fabric::sim::Rng;
 use obol_node::Site;
 use obol_observe::Observer;
@@ -172,10 +172,6 @@ impl Memory {
     }
 }
 
-fn us(nanos: u64) -> f64 {
-    Nanos(nanos).as_micros_f64()
-}
-
 /// Faults that were injected.
 #[derive(Clone, Copy, Debug, Default)]
 struct Injected {
@@ -197,14 +193,7 @@ impl Injected {
 fn summary(preset: String, tallies: &[Tally], injected: Injected, growth: Option<Growth>) -> Summary {
     let mut failovers: Vec<u64> = tallies.iter().flat_map(|tally| tally.failovers.clone()).collect();
     failovers.sort_unstable();
-    let mut times: Option<Histogram<u64>> = None;
-    for one in tallies.iter().map(|tally| &tally.times) {
-        match &mut times {
-            // All have the same bounds, so none is refused.
-            Some(times) => drop(times.add(one)),
-            None => times = Some(one.clone()),
-        }
-    }
+    let times = merged(tallies.iter().flat_map(|tally| &tally.latencies));
     let quantile = |quantile| us(times.as_ref().map_or(0, |times| times.value_at_quantile(quantile)));
     let Injected { kills, freezes, cuts } = injected;
     Summary {
@@ -286,7 +275,7 @@ pub fn check(
     let (of_first, of_all) = (["--voters", voters.as_str()], ["--preset", preset.as_str()]);
     let replicas = Replicas::start(root, site, options.replicas, POLL_EVERY, &of_first, &of_all)?;
     replicas.redundant()?;
-    let clients = Clients::start(site, options.clients)?;
+    let clients = clients::start(site, options.clients)?;
     let observer = Observer::open(root, site.cluster.name()).map_err(Failure::refused)?;
     let mut store = Store { site, replicas, count: options.replicas as usize, clients, observer, stop };
     let mut memory = Memory::over(options.time);

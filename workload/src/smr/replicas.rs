@@ -1,24 +1,13 @@
 //! Replicas of a store that a command starts and ends, and hears of by what they print.
 
-use obol_fabric::host::sched;
+use crate::process::{PATIENCE, POLL_INTERVAL, Process, living};
 use obol_node::Site;
-use obol_observe::{Observer, Process};
 use obol_replica::Whose;
 use obol_smr::REPLICA_PREFIX;
 use obol_supervise::leaving::{forget_own, let_leave};
 use obol_term::output::Failure;
-use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::time::Duration;
-
-/// How long the replicas have to serve at first, and to be redundant again.
-pub const PATIENCE: Duration = Duration::from_secs(20);
-/// Poll interval for the replicas.
-pub const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Where a replica says that it stands.
 #[derive(Clone, Debug, Default)]
@@ -29,18 +18,7 @@ struct Standing {
 }
 
 /// A replica that runs.
-struct Running {
-    child: Child,
-    standing: Arc<Mutex<Standing>>,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+type Running = Process<Standing>;
 
 /// Replicas that were started for a command, and end with it.
 pub struct Replicas<'a> {
@@ -81,13 +59,10 @@ impl<'a> Replicas<'a> {
         of_all: &[&str],
     ) -> Result<Self, Failure> {
         let cluster = site.cluster.name();
-        let seen = Observer::open(root, cluster).map_err(Failure::refused)?.snapshot();
-        let serves = |p: &&Process| p.alive && p.name.as_str().starts_with(REPLICA_PREFIX);
-        if let Some(one) = seen.all_processes().find(serves) {
+        if let Some(one) = living(root, cluster, REPLICA_PREFIX)?.first() {
             return Err(Failure::Refused(format!(
-                "a store runs already ({}), and this starts its own: end its replicas (`obol stop {}`), or use a cluster without \
-                 (`obol up --cluster NAME`)",
-                one.name, one.name
+                "a store runs already ({one}), and this starts its own: end its replicas (`obol stop {one}`), or use a cluster without \
+                 (`obol up --cluster NAME`)"
             )));
         }
         let of_all = of_all.iter().map(|option| (*option).to_owned()).collect();
@@ -125,34 +100,24 @@ impl<'a> Replicas<'a> {
     }
 
     fn replica(&self, place: usize, options: &[&str]) -> Result<Running, Failure> {
-        let mut command = Command::new(std::env::current_exe().map_err(Failure::failed)?);
-        sched::pass_parent_id(&mut command)
-            .arg("--root")
-            .arg(self.root)
-            .args(["--cluster", self.site.cluster.name().as_str()]);
-        command.args(["smr", "server", "--json", "--tied", "--poll-every", &self.poll_every]);
-        command.args(["--name", &name(place)]).args(options).args(&self.of_all);
-        let mut child =
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(Failure::failed)?;
-        let standing = Arc::new(Mutex::new(Standing::default()));
-        let known = Arc::clone(&standing);
-        let Some(out) = child.stdout.take() else { return Err(Failure::Failed("no pipe".to_owned())) };
-        let read = move || {
-            for line in BufReader::new(out).lines().map_while(Result::ok) {
-                let Ok(line) = serde_json::from_str::<serde_json::Value>(&line) else { continue };
-                let standing = line["standing"].as_str().unwrap_or_default().to_owned();
-                let redundancy = line["redundancy"].as_u64().unwrap_or(0);
-                let voters = line["voters"].as_u64().unwrap_or(0);
-                *known.lock() = Standing { standing, redundancy, voters };
-            }
+        let name = name(place);
+        let mut arguments = vec!["smr", "server", "--json", "--tied", "--poll-every", &self.poll_every];
+        arguments.extend(["--name", &name]);
+        arguments.extend(options);
+        arguments.extend(self.of_all.iter().map(String::as_str));
+        let hear = |line: &serde_json::Value, standing: &mut Standing| {
+            *standing = Standing {
+                standing: line["standing"].as_str().unwrap_or_default().to_owned(),
+                redundancy: line["redundancy"].as_u64().unwrap_or(0),
+                voters: line["voters"].as_u64().unwrap_or(0),
+            };
         };
-        std::thread::Builder::new().name("obol-reports".to_owned()).spawn(read).map_err(Failure::failed)?;
-        Ok(Running { child, standing })
+        Process::start(self.root, self.site.cluster.name(), &arguments, Standing::default(), hear)
     }
 
     fn until(&mut self, is: impl Fn(&str) -> bool) -> Result<(), Failure> {
         let end = std::time::Instant::now() + PATIENCE;
-        while !self.running.iter().all(|one| is(&one.standing.lock().standing)) {
+        while !self.running.iter().all(|one| is(&one.standing().standing)) {
             // It has said why.
             if self.running.iter_mut().any(|one| matches!(one.child.try_wait(), Ok(Some(_)))) {
                 return Err(Failure::Failed(format!("a replica ended by itself: {}", self.stand())));
@@ -187,17 +152,17 @@ impl<'a> Replicas<'a> {
     /// until it has learned of its successor, so no other one must say so.
     pub fn redundant_leader(&self) -> Option<usize> {
         let count = self.running.len();
-        let leads = |(_, one): &(usize, &Running)| one.standing.lock().standing == "leading";
+        let leads = |(_, one): &(usize, &Running)| one.standing().standing == "leading";
         let mut leaders = self.running.iter().enumerate().filter(leads);
         let (leader, one) = leaders.next()?;
-        let is_redundant = one.standing.lock().redundancy as usize == count;
+        let is_redundant = one.standing().redundancy as usize == count;
         (is_redundant && leaders.next().is_none()).then_some(leader)
     }
 
     /// The leader among those that run, if there are `voters` voters and all have everything.
     pub fn leader_of(&self, voters: u32, runs: &[bool]) -> Option<usize> {
         let leads = |(one, runs): (&Running, &bool)| {
-            let Standing { standing, redundancy, voters: all } = &*one.standing.lock();
+            let Standing { standing, redundancy, voters: all } = &*one.standing();
             *runs && standing == "leading" && [*redundancy, *all] == [u64::from(voters); 2]
         };
         self.running.iter().zip(runs).position(leads)
@@ -218,13 +183,13 @@ impl<'a> Replicas<'a> {
 
     /// Drops what a replica has said of itself, before a fault that keeps it from saying more.
     pub fn forget(&self, place: usize) {
-        *self.running[place].standing.lock() = Standing::default();
+        *self.running[place].standing() = Standing::default();
     }
 
     /// Where each replica says that it stands.
     pub fn stand(&self) -> String {
         let stands = |(place, one): (usize, &Running)| {
-            let Standing { standing, redundancy, voters } = &*one.standing.lock();
+            let Standing { standing, redundancy, voters } = &*one.standing();
             let standing = if standing.is_empty() { "silent" } else { standing };
             format!("{} {standing}, redundancy {redundancy} of {voters}", name(place))
         };

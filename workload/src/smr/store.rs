@@ -1,7 +1,8 @@
 //! A store of replicas and clients that a command starts, and faults of one replica at a time.
 
-use super::clients::Clients;
-use super::replicas::{self, PATIENCE, Replicas};
+use super::replicas::{self, Replicas};
+use crate::history::Clients;
+use crate::process::PATIENCE;
 use obol_chaos::drills::engines::{Fault, Victim};
 use obol_fabric::host::{Cluster, Impairment};
 use obol_node::Site;

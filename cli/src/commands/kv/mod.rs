@@ -13,7 +13,7 @@ use obol_profiles::duration;
 use obol_server::kv::{Session, Work, client, join};
 use obol_supervise::clients::claim_name;
 use obol_term::output::{self, Failure};
-use obol_workload::kv::POLL_INTERVAL;
+use obol_workload::POLL_INTERVAL;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
