@@ -1,6 +1,6 @@
 //! A program of a rollout, in a process group of its own, so that all of it can be ended.
 
-use obol_chaos::rollout::Ended;
+use super::Ended;
 use obol_term::output::Failure;
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use std::io;
