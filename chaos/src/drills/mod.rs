@@ -47,6 +47,7 @@ pub mod table2;
 pub mod timeline;
 pub mod tune;
 pub mod tune_network;
+pub mod tuning;
 pub mod undo;
 pub mod undo_record;
 pub mod warden;
