@@ -5,6 +5,7 @@
 //! its warden undoes at once, and otherwise the next one, from the undo record.
 
 pub mod approval;
+pub mod attended;
 pub mod audit;
 mod audited;
 pub mod channel;
@@ -44,6 +45,7 @@ mod stop;
 mod subject;
 pub mod switch;
 pub mod table2;
+pub mod table2_run;
 pub mod timeline;
 pub mod tune;
 pub mod tune_network;

@@ -1,10 +1,11 @@
 //! `obol drill detectors`: failure detectors beside each other on a cluster.
 
 use super::accountable;
-use super::files::{How as HowToRun, go, keep_in, simulate};
+use super::files::{go, keep_in, simulate};
 use crate::logging::LogOptions;
 use clap::{Args, ValueEnum};
 use obol_chaos::drillfile::Drill;
+use obol_chaos::drills::attended::How;
 use obol_chaos::drills::detectors::{self, Detector, Drills, HEADS, Report};
 use obol_chaos::drills::{Accountable, Journal};
 use obol_fabric::Name;
@@ -114,11 +115,11 @@ impl Drills for Run<'_> {
 
     fn run(&mut self, drill: &Drill) -> Result<Journal, Failure> {
         if self.options.sim {
-            return simulate(drill, &self.options.profile, HowToRun::default());
+            return simulate(drill, &self.options.profile, How::default());
         }
         let accountable = Accountable { log: Some(accountable::log()?), source: None };
-        let how = HowToRun { accountable, log: self.options.log.clone(), ..HowToRun::default() };
-        go(self.root, self.cluster, drill, how)
+        let how = How { accountable, ..How::default() };
+        go(self.root, self.cluster, drill, &self.options.log, how)
     }
 
     fn keep(&mut self, drill: &Drill, journal: &Journal) {

@@ -8,26 +8,22 @@ use crate::logging::LogOptions;
 use clap::{Args, Subcommand};
 use obol_chaos::drillfile::{self, Drill, ReportFiles};
 use obol_chaos::drills::approval::Source;
+use obol_chaos::drills::attended::{self, How};
 use obol_chaos::drills::audit::Event;
 use obol_chaos::drills::journal::{Judged, counted};
 use obol_chaos::drills::ssh::{Login, Ssh};
-use obol_chaos::drills::{self, Accountable, Fleet, Journal, Options, Probed, Progress, table2};
+use obol_chaos::drills::{self, Fleet, Journal, Probed, table2};
 use obol_fabric::Name;
-use obol_fabric::host::clock;
-use obol_membership::ActiveMutant;
-use obol_node::Site;
 use obol_observe::Observer;
-use obol_observe::annotations::{Forwarded, Mark};
 use obol_observe::stats::{Summary, shown as us};
 use obol_profiles::Profile;
 use obol_supervise::signals;
 use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::fmt::Display;
-use std::io::{ErrorKind, IsTerminal};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Drills from files.
@@ -448,13 +444,13 @@ fn run_file(root: &Path, cluster: Name, options: &DrillRun, format: Format) -> R
     let approval = options.approval.as_deref();
     let accountable = accountable::of_file(&options.file.drill, &text, approval)?;
     let login = Login { config: options.ssh_config.clone(), program: options.ssh_program.clone() };
-    let (progress, log) = (options.progress, options.log.clone());
-    let how = How { count: options.count, undo_early: false, ssh, login, accountable, progress, log };
+    let progress = options.progress;
+    let how = How { count: options.count, undo_early: false, ssh, login, accountable, progress };
     // Before anything is broken: what was found would have no place.
     let out = place(&drill, options.out.as_deref())?;
     let journal = match options.sim {
         true => simulate(&drill, &options.profile, how),
-        false => go(root, cluster, &drill, how),
+        false => go(root, cluster, &drill, &options.log, how),
     }
     .inspect_err(|_| {
         // It is empty. If it cannot be removed, it stays so.
@@ -468,103 +464,22 @@ fn run_file(root: &Path, cluster: Name, options: &DrillRun, format: Format) -> R
     Ok(output::verdict(journal.verdict.code(), said))
 }
 
-/// What a run is given beside its drill; see [`Options`].
-#[derive(Default)]
-pub(crate) struct How {
-    pub(crate) count: Option<u32>,
-    pub(crate) undo_early: bool,
-    pub(crate) ssh: Option<Ssh>,
-    pub(crate) login: Login,
-    pub(crate) accountable: Accountable,
-    /// Whether every repetition and step is reported, also to scripts.
-    pub(crate) progress: bool,
-    pub(crate) log: LogOptions,
-}
-
-/// What reports progress, and stops at a signal to end.
-struct Watched {
-    options: Options,
-    go_on: Box<dyn FnMut(u32) -> bool>,
-}
-
-fn watched(drill: &Drill, how: How) -> Result<Watched, Failure> {
-    let stop = signals::ending()?;
-    let How { count, undo_early, ssh, login, accountable, progress, log: _ } = how;
-    let program = std::env::current_exe().map_err(Failure::failed)?;
-    let on_progress: fn(&Drill, Progress<'_>) = |drill, progress| {
-        // As below.
-        let _ = output::remark(format_args!("drill {}, {progress}", drill.id));
-    };
-    let on_wait: fn(&Drill, &[String]) = |drill, reasons| {
-        // As below.
-        let _ = output::remark(format_args!(
-            "drill {}: waits until the cluster is healthy: {}",
-            drill.id,
-            reasons.join("; ")
-        ));
-    };
-    let on_progress = progress.then_some(on_progress);
-    let options = Options {
-        count,
-        undo_early,
-        ssh,
-        login,
-        accountable,
-        on_progress,
-        on_wait: Some(on_wait),
-        interrupted: Arc::clone(&stop),
-        ..Options::new(program)
-    };
-    let (id, count) = (drill.id.clone(), count.unwrap_or(drill.repeat.count));
-    let chatty = std::io::stderr().is_terminal();
-    let go_on = Box::new(move |n: u32| {
-        let mut is_watched = true;
-        if progress || chatty && n > 0 && (n.is_multiple_of(10) || n == count) {
-            let written = output::remark(format_args!("drill {id}: {n} of {count}"));
-            // A drill must not outlive the console that started it. To others progress is
-            // informative only.
-            is_watched = !progress || written.is_ok();
-        }
-        is_watched && !stop.load(Ordering::Relaxed)
-    });
-    Ok(Watched { options, go_on })
-}
-
 /// Runs a drill in the simulator.
 pub(super) fn simulate(drill: &Drill, profile: &str, how: How) -> Result<Journal, Failure> {
     let profile = Profile::load(profile).map_err(Failure::refused)?;
-    // The cluster, and its first wait, are the simulator's: nothing to wait for.
-    let Watched { options, go_on } = watched(drill, how)?;
-    let options = Options { on_wait: None, ..options };
-    drills::simulate(drill, profile, ActiveMutant::NONE, &options, go_on).map_err(Failure::refused)
+    attended::simulate(drill, profile, how, signals::ending()?)
 }
 
 /// Runs a drill until its end, or a signal to end.
-pub(crate) fn go(root: &Path, cluster: Name, drill: &Drill, how: How) -> Result<Journal, Failure> {
-    how.log.start_command(root, cluster, "drill");
-    let Watched { options, go_on } = watched(drill, how)?;
-    // Consoles and recordings show that a drill ran. If it cannot be noted, the drill's own report still
-    // does.
-    let note = |verdict| {
-        let mark = Mark::drill(clock::now(), &drill.id, verdict);
-        if let Err(error) = mark.write(&root.join(cluster.as_str())) {
-            tracing::warn!(target: "drill", "consoles and recordings do not show the drill: {error}");
-            // Nobody may read this.
-            let _ = output::remark(format_args!("consoles and recordings do not show the drill: {error}"));
-        }
-        if let Ok(site) = Site::open(root, cluster)
-            && let Forwarded::Not(why) = mark.forward(&site)
-        {
-            tracing::warn!(target: "drill", "the annotation is on this host, and not on all others: {why}");
-        }
-    };
-    note(None);
-    tracing::info!(target: "drill", drill = drill.id.as_str(), "drill {} begins", drill.id);
-    let found = drills::run(root, cluster, drill, &options, go_on).map_err(Failure::refused);
-    let verdict = found.as_ref().map_or("refused", |journal| journal.verdict.name());
-    tracing::info!(target: "drill", drill = drill.id.as_str(), verdict, "drill {}: {verdict}", drill.id);
-    note(Some(verdict));
-    found
+pub(crate) fn go(
+    root: &Path,
+    cluster: Name,
+    drill: &Drill,
+    log: &LogOptions,
+    how: How,
+) -> Result<Journal, Failure> {
+    log.start_command(root, cluster, "drill");
+    attended::go(root, cluster, drill, how, signals::ending()?)
 }
 
 /// Makes the directory for the files that the drill names, or for all where only a directory is

@@ -10,6 +10,7 @@ mod table2;
 use crate::commands::kv;
 use crate::logging::LogOptions;
 use clap::{Args, ValueEnum};
+use obol_chaos::drills::attended::How;
 use obol_chaos::drills::quick::Report;
 use obol_chaos::drills::{Accountable, Victims};
 use obol_fabric::{Name, Nanos};
@@ -115,8 +116,8 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Drill) -> Result<ExitCod
     let gap = Nanos::from_std(options.gap);
     let drill = victims.drill(site.deployment.environment, options.count, gap);
     let accountable = Accountable { log: Some(accountable::log()?), source: None };
-    let how = files::How { accountable, log: options.log.clone(), ..files::How::default() };
-    let report = Report::of(&files::go(root, cluster, &drill, how)?);
+    let how = How { accountable, ..How::default() };
+    let report = Report::of(&files::go(root, cluster, &drill, &options.log, how)?);
     Ok(output::verdict(report.code(), output::json_or(options.json, &report, print)))
 }
 
