@@ -4,3 +4,8 @@
 
 pub mod kv;
 pub mod smr;
+
+use obol_fabric::Nanos;
+
+/// How often a client that shares its core looks for an answer.
+pub const POLL_INTERVAL: Nanos = Nanos::from_micros(20);

@@ -1,5 +1,6 @@
 //! A replica of the store as a daemon: it prints its state, and serves clients of Redis.
 
+use crate::POLL_INTERVAL;
 use obol_fabric::host::{Waker, program};
 use obol_fabric::{Drive, Name, Nanos};
 use obol_node::Site;
@@ -15,9 +16,6 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-
-/// How often a client that shares its core looks for an answer.
-const POLL_INTERVAL: Nanos = Nanos::from_micros(20);
 
 /// What the replicas keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

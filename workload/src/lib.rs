@@ -11,9 +11,6 @@ use hdrhistogram::Histogram;
 use obol_fabric::Nanos;
 use obol_term::output::Failure;
 
-/// How often a client that shares its core looks for an answer.
-pub const POLL_INTERVAL: Nanos = Nanos::from_micros(20);
-
 /// The longest latency that is kept as it is; longer ones count as this.
 pub(crate) const LATENCY_MAX: Nanos = Nanos::from_secs(100);
 /// Significant figures of latencies.

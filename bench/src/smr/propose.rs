@@ -92,7 +92,7 @@ pub(super) fn measure(
             std::thread::Builder::new().name("obol-smr-leader".to_owned()).spawn_scoped(scope, serve);
         let leader = leader.map_err(Failure::failed)?;
         let others = leads.recv_timeout(PATIENCE).map_err(|_| {
-            Failure::Failed(format!("the replica of this process does not lead within {:?}", PATIENCE))
+            Failure::Failed(format!("the replica of this process does not lead within {PATIENCE:?}"))
         });
         let preset = engine.to_string();
         let of_all = ["--preset", preset.as_str()];

@@ -2,7 +2,6 @@
 //! write.
 
 use super::{APPS, CLUSTER, POLL_EVERY};
-use crate::POLL_INTERVAL;
 use crate::process::PATIENCE;
 use crate::smr::replicas::Replicas;
 use obol_chaos::drillfile::{Change, StoreDrill, StoreStep};
@@ -14,6 +13,7 @@ use obol_node::Site;
 use obol_observe::figures::total;
 use obol_profiles::Profile;
 use obol_replica::{ClientMember, Work};
+use obol_server::POLL_INTERVAL;
 use obol_server::smr::{ask, failure};
 use obol_smr::{Client, KeyValue, Operation};
 use obol_supervise::running::{Running, START_TIMEOUT, Shape};

@@ -2,7 +2,6 @@
 //! at the next one, beside the failover of the membership for the very same kill.
 
 use super::servers::{POLL_EVERY, Servers};
-use crate::POLL_INTERVAL;
 use obol_fabric::host::clock;
 use obol_fabric::{Drive, Incarnation, Instant, Name, ViewId};
 use obol_kv::{Client, Operation, Status};
@@ -10,6 +9,7 @@ use obol_membership::recorder::{Kind as What, Record};
 use obol_node::Site;
 use obol_observe::Observer;
 use obol_observe::stats::{Distribution, Summary};
+use obol_server::POLL_INTERVAL;
 use obol_server::kv::{Session, Work, area, client, join};
 use obol_term::output::Failure;
 use serde::Serialize;

@@ -1,12 +1,12 @@
 //! Clients of a store whose answers are checked, and a last look at all keys.
 
-use crate::POLL_INTERVAL;
 use crate::history::{Answer, Asked, Checker, Clients, Kind, Known, Outcome, WRONG_EXAMPLES};
 use crate::process::PATIENCE;
 use obol_fabric::host::clock;
 use obol_fabric::{Drive, Name};
 use obol_node::Site;
 use obol_replica::{ClientMember, Work};
+use obol_server::POLL_INTERVAL;
 use obol_server::smr::failure;
 use obol_smr::{Client, Done, EncodeError, KeyValue, Operation, VALUE_BYTES_MAX};
 use obol_term::output::Failure;
