@@ -14,10 +14,12 @@ mod idle;
 mod ip;
 mod ip_failover;
 mod kill;
+pub mod kv;
 mod logs;
 mod micro;
 pub mod peer_server;
 mod pulse;
+pub mod smr;
 mod upgrade;
 mod vs;
 

@@ -12,7 +12,7 @@ mod store;
 
 pub use client::{ClientMember, Work};
 pub use marks::{MarkOwner, end_recovery, recover};
-pub use server::{Observer, Settings, serve};
+pub use server::{Observer, Settings, serve, serve_preset};
 pub use store::{CallError, Store};
 
 use obol_fabric::{Name, Nanos, Wait};

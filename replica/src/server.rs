@@ -11,7 +11,8 @@ use obol_node::endpoint::Act;
 use obol_node::network::{Fabric, Network};
 use obol_smr::identity::{of_first_log, of_newer_log};
 use obol_smr::{
-    Actor, Area, Client, ClientError, Departure, Detector, Guard, Node, Pace, Replica, ReplicaState, Service,
+    Active, Actor, Area, Beats, Client, ClientError, Departure, Detector, Grants, Guard, Node, Pace, Preset,
+    PullScore, Replica, ReplicaState, Service, Views, Votes,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -252,6 +253,23 @@ impl<S: Service, E: Detector, G: Guard, O: Observer> Act for Turns<'_, S, E, G, 
             }
         });
         Life { last, had_store }
+    }
+}
+
+/// [`serve`] with the detector and the guard of a preset.
+pub fn serve_preset<S: Service>(
+    preset: Preset,
+    site: &Site,
+    settings: &Settings,
+    empty: impl FnMut() -> Result<S, ReplicaError>,
+    stop: &AtomicBool,
+    observer: &mut impl Observer,
+) -> Result<(), ReplicaError> {
+    match preset {
+        Preset::View => serve::<S, Views, Active>(site, settings, empty, stop, observer),
+        Preset::MuViews => serve::<S, Views, Grants>(site, settings, empty, stop, observer),
+        Preset::Mu => serve::<S, PullScore, Grants<false>>(site, settings, empty, stop, observer),
+        Preset::Dare => serve::<S, Beats, Votes>(site, settings, empty, stop, observer),
     }
 }
 

@@ -33,6 +33,11 @@ pub enum Preset {
 }
 
 impl Preset {
+    /// Whether views say who leads.
+    pub const fn is_led_by_views(self) -> bool {
+        matches!(self, Self::View | Self::MuViews)
+    }
+
     /// The preset of a log; `None` for one that this version does not know.
     pub fn of(log: u64) -> Option<Self> {
         let [_, kind, ..] = log.to_le_bytes();

@@ -25,4 +25,4 @@ pub use engine::{Accountable, Fleet, Options, journal_schema, simulate};
 pub use studies::quick::Victims;
 pub use studies::replay::{ReplayPlan, Replayed, plan_script, replay_script};
 pub use victims::guard::Answer;
-pub use victims::select::{Chosen, SelectError, Supervisor, choose, supervised_directory};
+pub use victims::select::{Chosen, SelectError, Supervisor, choose};

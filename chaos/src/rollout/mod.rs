@@ -1,7 +1,9 @@
 //! The gate of a rollout: figures of a cluster before it and since its begin, limits on them, and
-//! a verdict. It reads the cluster and changes nothing; the command that rolls out is run by the
-//! caller.
+//! a verdict. It reads the cluster and changes nothing but through the command that rolls out.
 
+mod command;
+mod forwarder;
+mod gate;
 mod judge;
 mod limit;
 mod period;
@@ -12,6 +14,7 @@ mod scenarios;
 mod track;
 mod watcher;
 
+pub use gate::{Gate, Plan, Progress};
 pub use judge::{Ahead, Compared, judge};
 pub use limit::{Bound, Limit, LimitError, Subject};
 pub use period::Period;

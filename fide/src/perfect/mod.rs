@@ -2,6 +2,7 @@
 //! as machines without I/O. obol's own protocol uses none of them, because their safety ends with
 //! the detector's accuracy; [`World`] explores them within their assumptions and outside of these.
 
+mod counterexamples;
 mod explore;
 mod fcurb;
 mod hsuc;
@@ -11,6 +12,7 @@ mod osrb;
 mod timed;
 mod world;
 
+pub use counterexamples::{Counterexample, counterexamples};
 pub use explore::{Broken, Explored, explore};
 pub use fcurb::Fcurb;
 pub use hsuc::{Hsuc, HsucMessage};

@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 
 /// Crates that read such figures.
-const READERS: [&str; 8] = ["observe", "console", "export", "cli", "supervise", "chaos", "doctor", "shadow"];
+const READERS: [&str; 9] =
+    ["observe", "console", "export", "cli", "supervise", "chaos", "doctor", "shadow", "workload"];
 /// Sums that cannot overflow: of lengths in memory, of cells of a screen, and of fractions.
 const SAFE: [&str; 4] = [".sum::<usize>()", ".sum::<u16>()", ".sum::<f64>()", ".sum::<Duration>()"];
 /// What these add up is their own: what a test program of the same command has counted, or a simulation.
-const OWN: [&str; 3] = ["cli/src/commands/smr/", "cli/src/commands/kv/", "cli/src/commands/sim/"];
+const OWN: [&str; 3] = ["workload/src/smr/", "workload/src/kv/", "cli/src/commands/sim/"];
 
 fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display())) {

@@ -1,5 +1,6 @@
 //! Plans and runs drills: the runner, what it runs on, and the journal of a run.
 
+pub mod attended;
 mod audited;
 mod cues;
 pub mod error;

@@ -5,6 +5,8 @@ pub mod engines;
 pub mod quick;
 pub mod replay;
 pub mod table2;
+pub mod table2_run;
 pub mod timeline;
 pub mod tune;
 pub mod tune_network;
+pub mod tuning;

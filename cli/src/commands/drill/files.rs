@@ -3,7 +3,7 @@
 use super::accountable::{self, Approve, Audit, HaltDrills};
 use super::detectors::DrillDetectors;
 use super::format::Format;
-use super::running::{How, go, report, simulate};
+use super::running::{go, simulate};
 use super::smr::DrillSmr;
 use crate::logging::LogOptions;
 use clap::{Args, Subcommand};
@@ -11,6 +11,7 @@ use obol_chaos::drillfile::{self, Drill, ReportFiles};
 use obol_chaos::drills::agent::ssh::{Login, Ssh};
 use obol_chaos::drills::audit::approval::Source;
 use obol_chaos::drills::audit::log::Event;
+use obol_chaos::drills::engine::attended::{How, report};
 use obol_chaos::drills::engine::progress;
 use obol_chaos::drills::studies::table2;
 use obol_chaos::drills::{self, Fleet, Probed};
@@ -444,13 +445,13 @@ fn run_file(root: &Path, cluster: Name, options: &DrillRun, format: Format) -> R
     let approval = options.approval.as_deref();
     let accountable = accountable::of_file(&options.file.drill, &text, approval)?;
     let login = Login { config: options.ssh_config.clone(), program: options.ssh_program.clone() };
-    let (progress, log) = (options.progress, options.log.clone());
-    let how = How { count: options.count, undo_early: false, ssh, login, accountable, progress, log };
+    let progress = options.progress;
+    let how = How { count: options.count, undo_early: false, ssh, login, accountable, progress };
     // Before anything is broken: what was found would have no place.
     let out = place(&drill, options.out.as_deref())?;
     let journal = match options.sim {
         true => simulate(&drill, &options.profile, how),
-        false => go(root, cluster, &drill, how),
+        false => go(root, cluster, &drill, &options.log, how),
     }
     .inspect_err(|_| {
         // It is empty. If it cannot be removed, it stays so.

@@ -8,11 +8,11 @@ mod running;
 mod smr;
 mod table2;
 pub(crate) mod text;
-mod timeline;
 
 use crate::commands::kv;
 use crate::logging::LogOptions;
 use clap::{Args, ValueEnum};
+use obol_chaos::drills::engine::attended::How;
 use obol_chaos::drills::studies::quick::Report;
 use obol_chaos::drills::{Accountable, Victims};
 use obol_fabric::{Name, Nanos};
@@ -21,6 +21,7 @@ use obol_observe::stats::{P99_SAMPLES_MIN, shown};
 use obol_observe::timeline::Phases;
 use obol_profiles::duration;
 use obol_term::output::{self, Failure};
+use obol_workload::kv::failover;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -101,7 +102,9 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Drill) -> Result<ExitCod
         if kind != DrillKind::App {
             return Err(Failure::Refused("--observe client is for `obol drill app`".to_owned()));
         }
-        return kv::failover::run(root, cluster, options.count, options.gap, shards, options.json);
+        let report = failover::run(root, cluster, options.count, options.gap, shards)?;
+        output::json_or(options.json, &report, print_client)?;
+        return Ok(ExitCode::SUCCESS);
     }
     let victims = match kind {
         DrillKind::App => Victims::App,
@@ -115,8 +118,8 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Drill) -> Result<ExitCod
     let gap = Nanos::from_std(options.gap);
     let drill = victims.drill(site.deployment.environment, options.count, gap);
     let accountable = Accountable { log: Some(accountable::log()?), source: None };
-    let how = running::How { accountable, log: options.log.clone(), ..running::How::default() };
-    let report = Report::of(&running::go(root, cluster, &drill, how)?);
+    let how = How { accountable, ..How::default() };
+    let report = Report::of(&running::go(root, cluster, &drill, &options.log, how)?);
     Ok(output::verdict(report.code(), output::json_or(options.json, &report, print)))
 }
 
@@ -155,4 +158,20 @@ fn print(report: &Report) -> std::io::Result<()> {
         output::line(format_args!("  ! {remark}"))?;
     }
     Ok(())
+}
+
+/// Prints the outage of a client beside the failovers of the members.
+fn print_client(report: &failover::Report) -> std::io::Result<()> {
+    text::head("")?;
+    text::row("failover", &report.failover_us)?;
+    text::row("client", &report.client_us)?;
+    let p99 = report.ratio_p99.map_or(String::new(), |ratio| format!(", p99 {ratio:.2}"));
+    output::line(match report.ratio_p50 {
+        Some(p50) => {
+            format!(
+                "a client waits {p50:.2} times as long (p50{p99}) as the membership takes for the same kills"
+            )
+        }
+        None => "no ratio: a p50 needs more samples".to_owned(),
+    })
 }

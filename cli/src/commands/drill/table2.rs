@@ -2,40 +2,24 @@
 //! starts for itself.
 
 use super::files::DrillRun;
-use super::running::{How, go, keep_in};
-use obol_chaos::drillfile::{Drill, Metric};
-use obol_chaos::drills::studies::table2::{self, Cell, Found, Table, Wanted};
-use obol_chaos::drills::{Host, Verdict};
-use obol_chaos::floor::Floors;
-use obol_fabric::host::sched::Slice;
+use super::running::{go, keep_in};
+use crate::logging::LogOptions;
+use obol_chaos::drillfile::Drill;
+use obol_chaos::drills::Journal;
+use obol_chaos::drills::engine::attended::How;
+use obol_chaos::drills::studies::table2;
+use obol_chaos::drills::studies::table2_run::{self, Drills};
 use obol_observe::plot::{all_written, write_file};
 use obol_profiles::Profile;
-use obol_supervise::running::{Running, START_TIMEOUT, Shape};
+use obol_supervise::running::Running;
 use obol_supervise::signals;
 use obol_term::output::{self, Failure};
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-/// Apps of each cluster.
-const APPS: u16 = 3;
-/// Lease caches of those clusters that have some: one may die, one must be left.
-const CACHES: u16 = 2;
-/// Failovers of the floor beside each cluster, so that a drift of the machine meets both.
-const FLOORS: u32 = 25;
-
-/// Clusters that the cells are measured on.
-struct Setting<'a> {
-    profile: &'a Profile,
-    caches: bool,
-    fencing: bool,
-}
 
 pub(crate) fn run(root: &Path, options: &DrillRun) -> Result<ExitCode, Failure> {
     let fenced = Profile::load(&options.profile).map_err(Failure::refused)?;
-    let mut waited = fenced.clone();
-    waited.timing.fencing = false;
     let wanted = table2::cells().map_err(Failure::failed)?;
     let count = options.count.unwrap_or(table2::COUNT);
     if let Some(out) = &options.out {
@@ -43,27 +27,8 @@ pub(crate) fn run(root: &Path, options: &DrillRun) -> Result<ExitCode, Failure> 
     }
     // A drill handles these signals, too, but not between two drills.
     let stop = signals::ending()?;
-    let mut floors = Floors::default();
-    let mut cells: Vec<Cell> = wanted.iter().map(|wanted| Cell::new(&wanted.scenario)).collect();
-    let settings = [(false, true), (false, false), (true, true), (true, false)];
-    for (caches, fencing) in settings.into_iter().filter(|(_, fencing)| *fencing || options.no_fence) {
-        let profile = if fencing { &fenced } else { &waited };
-        floors.run(root, FLOORS.min(count), Slice::Default)?;
-        let setting = Setting { profile, caches, fencing };
-        let last = setting.measure(root, options, count, &wanted, &mut cells, &stop)?;
-        if last == Some(Verdict::Interrupted) || stop.load(Ordering::Relaxed) {
-            break;
-        }
-    }
-    let timing = &fenced.timing;
-    let table = Table {
-        repetitions: count,
-        floor_us: floors.last.summary(),
-        heartbeat_us: timing.heartbeat_period.as_micros_f64() * f64::from(timing.heartbeat_confirm),
-        profile: fenced.name.to_string(),
-        host: Host::this(),
-        cells,
-    };
+    let mut drills = Run { out: options.out.as_deref() };
+    let table = table2_run::run(root, &fenced, &wanted, count, options.no_fence, &stop, &mut drills)?;
     let said = output::json_or(options.file.json, &table, |table| output::text(&table.markdown()));
     if let Some(out) = &options.out {
         let json = serde_json::to_string_pretty(&table).map_err(io::Error::from);
@@ -76,79 +41,19 @@ pub(crate) fn run(root: &Path, options: &DrillRun) -> Result<ExitCode, Failure> 
     Ok(output::verdict(table.verdict().code(), said))
 }
 
-impl Setting<'_> {
-    /// Measures the cells that such a cluster can stand for. The verdict is that of the last one.
-    fn measure(
-        &self,
-        root: &Path,
-        options: &DrillRun,
-        count: u32,
-        wanted: &[Wanted],
-        cells: &mut [Cell],
-        stop: &AtomicBool,
-    ) -> Result<Option<Verdict>, Failure> {
-        let mut last = None;
-        let mut cluster = None;
-        let of_this = wanted.iter().zip(cells).filter(|(wanted, _)| wanted.scenario.caches == self.caches);
-        for (wanted, cell) in of_this {
-            if stop.load(Ordering::Relaxed) {
-                return Ok(Some(Verdict::Interrupted));
-            }
-            let drill = self.drill(&wanted.drill, count);
-            let running = match cluster.take() {
-                Some(running) => running,
-                None => self.start(root)?,
-            };
-            // Progress is informative only: the table continues without it.
-            let how = if self.fencing { "fenced" } else { "without fences" };
-            let _ =
-                output::remark(format_args!("table2: {} by {}, {how}", cell.failed, cell.detector.name()));
-            let how_to_run = How { count: Some(count), undo_early: true, ..How::default() };
-            match go(&running.reaper.root, running.reaper.cluster, &drill, how_to_run) {
-                Ok(journal) => {
-                    if let Some(out) = &options.out {
-                        keep_in(&out.join(&drill.id), &drill, &journal);
-                    }
-                    last = Some(journal.verdict);
-                    let found = Some(Found::of(&journal));
-                    *(if self.fencing { &mut cell.fenced } else { &mut cell.waited }) = found;
-                    if journal.verdict == Verdict::Interrupted {
-                        return Ok(last);
-                    }
-                    // After a failed drill the cluster may be in any state.
-                    cluster = (journal.verdict != Verdict::Failed).then_some(running);
-                }
-                Err(error) => cell.errors.push(format!("{how}: {error}")),
-            }
-        }
-        Ok(last)
+/// How the drills of the table run.
+struct Run<'a> {
+    out: Option<&'a Path>,
+}
+
+impl Drills for Run<'_> {
+    fn run(&mut self, cluster: &Running, drill: &Drill, how: How) -> Result<Journal, Failure> {
+        go(&cluster.reaper.root, cluster.reaper.cluster, drill, &LogOptions::default(), how)
     }
 
-    fn start(&self, root: &Path) -> Result<Running, Failure> {
-        let caches = if self.caches { CACHES } else { 0 };
-        Running::start(
-            root,
-            &Shape {
-                name: table2::NAME,
-                profile: self.profile,
-                apps: APPS,
-                caches,
-                hosts: None,
-                patience: START_TIMEOUT,
-                logs: false,
-            },
-        )
-    }
-
-    /// The drill as it runs here.
-    fn drill(&self, shipped: &Drill, count: u32) -> Drill {
-        let mut drill = shipped.clone();
-        drill.repeat.warmup = drill.repeat.warmup.min(count);
-        if !self.fencing {
-            // Bounds of a drill are for clusters that fence.
-            drill.expect.retain(|expect| expect.metric == Metric::FalselyFailed);
-            drill.id.push_str("-waited");
+    fn keep(&mut self, drill: &Drill, journal: &Journal) {
+        if let Some(out) = self.out {
+            keep_in(&out.join(&drill.id), drill, journal);
         }
-        drill
     }
 }

@@ -2,24 +2,18 @@
 
 mod bench;
 mod check;
-pub(crate) mod failover;
-mod freeze;
 mod load;
-mod marks;
 mod server;
-mod session;
 
 use clap::{Args, Subcommand};
-use hdrhistogram::Histogram;
-use obol_fabric::{Drive, Name, Nanos};
-use obol_kv::{Area, Client, Node, Operation, SERVER_PREFIX, SHARDS_MAX, Service, Status};
-use obol_membership::Kind;
+use obol_fabric::{Drive, Name};
+use obol_kv::{Client, Operation, SERVER_PREFIX, SHARDS_MAX, Status};
 use obol_node::Site;
-use obol_node::endpoint::Endpoint;
 use obol_profiles::duration;
+use obol_server::POLL_INTERVAL;
+use obol_server::kv::{Session, Work, client, join};
 use obol_supervise::clients::claim_name;
 use obol_term::output::{self, Failure};
-use session::{Session, Work};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -28,36 +22,6 @@ use std::time::Duration;
 
 /// What a client of one operation is called.
 const CLIENT_NAME: &str = "kv_client";
-/// How often a client that shares its core looks for an answer.
-const POLL_INTERVAL: Nanos = Nanos::from_micros(20);
-/// How long a client waits for an answer before it asks again.
-const AGAIN_EVERY: Nanos = Nanos::from_millis(2);
-
-/// The longest latency that is kept as it is; longer ones count as this.
-const LATENCY_MAX: Nanos = Nanos::from_secs(100);
-/// Significant figures of latencies.
-const FIGURES: u8 = 3;
-
-/// After this many polls without result, some microseconds, a loop that waits for another process
-/// yields its core: that one may be waiting for it.
-const POLLS_BEFORE_YIELD: u32 = 64;
-
-/// A loop's polls without result.
-#[derive(Default)]
-struct Patience(u32);
-
-impl Patience {
-    /// Nothing was there.
-    #[inline]
-    fn idle(&mut self) {
-        self.0 += 1;
-        if self.0 < POLLS_BEFORE_YIELD {
-            std::hint::spin_loop();
-        } else {
-            std::thread::yield_now();
-        }
-    }
-}
 
 /// How many shards a cache that is to be started has.
 #[derive(Clone, Copy, Debug, Args)]
@@ -67,11 +31,6 @@ pub(crate) struct Sharding {
     #[arg(long, value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u32).range(1..=i64::from(SHARDS_MAX)))]
     pub(crate) shards: u32,
-}
-
-/// Counts latencies in nanoseconds.
-fn latencies() -> Result<Histogram<u64>, Failure> {
-    Histogram::new_with_bounds(1, LATENCY_MAX.0, FIGURES).map_err(Failure::failed)
 }
 
 /// A replicated key-value cache on the cluster, with fast failover
@@ -140,27 +99,6 @@ pub(crate) fn run(root: &Path, cluster: Name, command: &Kv) -> Result<ExitCode, 
         Kv::Load(options) => load::run(&site, options),
         Kv::Check(options) => check::run(root, &Arc::new(site), options),
     }
-}
-
-fn area(site: &Site) -> Result<Area, Failure> {
-    Area::of(&site.config.layout).ok_or_else(|| {
-        Failure::Refused(
-            "the regions of this cluster have no room for the cache: raise limits.slots or limits.value_bytes of its profile"
-                .to_owned(),
-        )
-    })
-}
-
-/// A place in the cluster for a server or a client.
-fn join(site: &Site, name: Name, service: Service) -> Result<(Endpoint, Node), Failure> {
-    let endpoint = site.mailbox(Kind::App, name).map_err(Failure::refused)?;
-    let member = site.start(obol_agent::seed()).map_err(Failure::refused)?.member(Kind::App, name);
-    Ok((endpoint, Node::new(member, service)))
-}
-
-/// A client with this poll interval while it waits for answers.
-fn client(site: &Site, poll_interval: Nanos) -> Result<Service, Failure> {
-    Ok(Service::Client(Box::new(Client::new(area(site)?, obol_agent::seed(), poll_interval, AGAIN_EVERY))))
 }
 
 /// One operation.

@@ -3,9 +3,8 @@
 use super::reproductions;
 use clap::Args;
 use obol_campaign::papers;
-use obol_fide::perfect::{Explored, Hsuc, Huc, Machine, Options, Setup, Weakness, explore};
+use obol_fide::perfect::{Counterexample, counterexamples};
 use obol_term::output::{Failure, json, line};
-use serde::Serialize;
 use std::process::ExitCode;
 
 /// `obol sim fide`.
@@ -22,9 +21,6 @@ pub(crate) struct Fide {
     json: bool,
 }
 
-/// States that a search may visit.
-const STATES_MAX: usize = 1_000_000;
-
 pub(super) fn run(options: &Fide) -> Result<ExitCode, Failure> {
     if options.counterexamples {
         let found = counterexamples();
@@ -34,61 +30,6 @@ pub(super) fn run(options: &Fide) -> Result<ExitCode, Failure> {
         if options.json { json(&fide)? } else { reproductions::print(&fide)? }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// A search with one assumption given up.
-#[derive(Serialize)]
-struct Counterexample {
-    algorithm: &'static str,
-    assumption: &'static str,
-    processes: u8,
-    states: usize,
-    /// Whether the search ended because nothing was left to visit.
-    complete: bool,
-    /// The property that breaks; absent if none does in the states visited.
-    broken: Option<String>,
-    /// The shortest schedule.
-    schedule: Vec<String>,
-}
-
-fn search<M: Machine>(
-    algorithm: &'static str,
-    processes: u8,
-    weakness: Option<Weakness>,
-    options: Options,
-) -> Counterexample {
-    let setup = Setup { processes, instances: 1, crashes: 1, weakness, options };
-    let Explored { states, complete, disagreement, stalled } = explore::<M>(&setup, STATES_MAX);
-    let broken = disagreement.or(stalled);
-    let assumption = match weakness {
-        Some(weakness) => weakness.name(),
-        None if options.printed => "none: OSRB as printed",
-        None => "none",
-    };
-    let schedule = broken.iter().flat_map(|broken| broken.path.iter().map(ToString::to_string)).collect();
-    Counterexample {
-        algorithm,
-        assumption,
-        processes,
-        states,
-        complete,
-        broken: broken.map(|broken| broken.what),
-        schedule,
-    }
-}
-
-fn counterexamples() -> Vec<Counterexample> {
-    let kept = Options::default();
-    let mut found = vec![
-        search::<Huc>("HUC", 3, None, kept),
-        search::<Hsuc>("HSUC", 3, None, kept),
-        search::<Hsuc>("HSUC", 3, None, Options { printed: true }),
-    ];
-    for weakness in Weakness::ALL {
-        found.push(search::<Huc>("HUC", 2, Some(weakness), kept));
-        found.push(search::<Hsuc>("HSUC", 3, Some(weakness), kept));
-    }
-    found
 }
 
 fn print_counterexamples(found: &[Counterexample]) -> Result<(), Failure> {

@@ -3,35 +3,28 @@
 mod bench;
 mod book;
 mod check;
-pub(crate) mod clients;
 pub(crate) mod departed;
 pub(crate) mod preset;
 mod recover;
-pub(crate) mod replicas;
 mod server;
 mod status;
-pub(crate) mod store;
 
 use clap::{Args, Subcommand};
-use obol_fabric::{Drive, Name, Nanos};
+use obol_fabric::Name;
 use obol_node::Site;
 use obol_profiles::duration;
-use obol_replica::{ClientMember, ReplicaError, Work, named};
-use obol_smr::{
-    Batch, CLIENT_PREFIX, Client, Done, KEY_BYTES_MAX, KeyValue, Operation, REPLICA_PREFIX, VOTERS_MAX,
-};
+use obol_replica::named;
+use obol_server::smr::ask;
+use obol_smr::{Batch, CLIENT_PREFIX, Done, KEY_BYTES_MAX, KeyValue, Operation, VOTERS_MAX};
 use obol_supervise::clients::claim_name;
 use obol_term::output::{self, Failure};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// What a client of one operation is called.
 const CLIENT_NAME: &str = "smrc-client";
-/// How often a client that shares its core looks for an answer.
-pub(crate) const POLL_INTERVAL: Nanos = Nanos::from_micros(20);
 
 /// A replicated key-value store that survives the death of any minority of its replicas
 #[derive(Debug, Subcommand)]
@@ -154,15 +147,6 @@ fn client_name(text: &str) -> Result<Name, String> {
     named(text, CLIENT_PREFIX)
 }
 
-pub(crate) fn failure(error: ReplicaError) -> Failure {
-    match error {
-        ReplicaError::File { .. } | ReplicaError::Thread(_) | ReplicaError::Client(_) => {
-            Failure::failed(error)
-        }
-        _ => Failure::refused(error),
-    }
-}
-
 pub(crate) fn run(root: &Path, cluster: Name, command: &Smr) -> Result<ExitCode, Failure> {
     let mut site = Site::open(root, cluster).map_err(Failure::refused)?;
     obol_replica::for_requests(&mut site);
@@ -206,13 +190,6 @@ pub(crate) fn run(root: &Path, cluster: Name, command: &Smr) -> Result<ExitCode,
         Smr::Check(options) => check::run(root, &Arc::new(site), options),
         Smr::Bench(options) => bench::run(root, &Arc::new(site), options),
     }
-}
-
-/// Sets how many voters there are to be.
-pub(crate) fn resize(site: &Site, voters: u32) -> Result<(), Failure> {
-    let name = Name::new("smrc-resize").map_err(Failure::failed)?;
-    let options = ClientOptions { name: Some(name), timeout: replicas::SERVE_TIMEOUT };
-    one(site, &options, Operation::Resize(voters)).map(drop)
 }
 
 /// What an answer contains.
@@ -273,38 +250,9 @@ fn bulk_of(reply: &[u8]) -> Result<&[u8], Failure> {
     value.ok_or_else(|| Failure::Failed("the answer is not a value".to_owned()))
 }
 
-/// One operation.
-struct Once {
-    operation: Option<Operation>,
-    ended: Option<Done>,
-    until: std::time::Instant,
-}
-
-impl Work for Once {
-    fn turn<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) -> bool {
-        if let Some(operation) = self.operation.take() {
-            // An empty window takes one; the length was checked.
-            let _ = client.begin(obol_fabric::host::clock::now(), operation, endpoint);
-        }
-        self.ended = client.take();
-        self.ended.is_some() || std::time::Instant::now() >= self.until
-    }
-}
-
 fn one(site: &Site, options: &ClientOptions, operation: Operation) -> Result<Done, Failure> {
     let (name, _claim) = claim_name(site, options.name, CLIENT_NAME)?;
-    let mut client = ClientMember::join(site, name, POLL_INTERVAL).map_err(failure)?;
-    let until = std::time::Instant::now() + options.timeout;
-    let mut once = Once { operation: Some(operation), ended: None, until };
-    let used = client.run(&mut once, &AtomicBool::new(false));
-    drop(client);
-    used.map_err(Failure::failed)?;
-    once.ended.ok_or_else(|| {
-        Failure::Failed(format!(
-            "no answer within {:?}; see `obol smr status` whether a majority of the replicas runs ({REPLICA_PREFIX}1, ...)",
-            options.timeout
-        ))
-    })
+    ask(site, name, operation, options.timeout)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
-//! The presets of replicas, as options name them.
+//! The presets of replicas, and which one of them is hit, as options name them.
 
 use clap::ValueEnum;
+use obol_chaos::drills::studies::engines::Victim;
 use obol_smr::Preset;
 
 /// How an earlier leader is excluded.
@@ -23,11 +24,6 @@ pub(crate) enum PresetName {
 }
 
 impl PresetName {
-    /// Whether views say who leads.
-    pub(crate) const fn is_led_by_views(self) -> bool {
-        matches!(self, Self::View | Self::MuViews)
-    }
-
     /// The preset.
     pub(crate) const fn preset(self) -> Preset {
         match self {
@@ -35,6 +31,24 @@ impl PresetName {
             Self::MuViews => Preset::MuViews,
             Self::Mu => Preset::Mu,
             Self::Dare => Preset::Dare,
+        }
+    }
+}
+
+/// Which replica is hit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum VictimName {
+    /// The one that leads
+    Leader,
+    /// Another one
+    Follower,
+}
+
+impl VictimName {
+    pub(crate) const fn victim(self) -> Victim {
+        match self {
+            Self::Leader => Victim::Leader,
+            Self::Follower => Victim::Follower,
         }
     }
 }

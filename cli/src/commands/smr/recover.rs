@@ -1,6 +1,5 @@
 //! `obol smr recover`: a store continues with what one replica has, on an operator's word.
 
-use super::failure;
 use clap::Args;
 use obol_fabric::Name;
 use obol_node::Site;
@@ -8,6 +7,7 @@ use obol_observe::Observer;
 use obol_observe::replicas::{Doing, Log, Replica, Replicas};
 use obol_profiles::duration;
 use obol_replica::{ReplicaError, named};
+use obol_server::smr::failure;
 use obol_smr::{Preset, REPLICA_PREFIX};
 use obol_term::output::{self, Failure};
 use std::path::Path;

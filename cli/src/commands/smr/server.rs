@@ -1,31 +1,25 @@
 //! `obol smr server`: a replica of the store.
 
-use super::failure;
 use super::preset::PresetName;
 use clap::{Args, ValueEnum};
-use obol_fabric::host::{NameClaim, Waker, program, sched};
-use obol_fabric::{Drive, Name, Nanos};
+use obol_fabric::host::{NameClaim, sched};
+use obol_fabric::{Name, Nanos};
 use obol_node::Site;
 use obol_profiles::duration;
-use obol_replica::{Observer, ReplicaError, Settings, named};
-use obol_resp::{Front, Server};
-use obol_smr::{
-    Active, Beats, Client, ClientError, Departure, Detector, Grants, Guard, KeyValue, OrderBook, PullScore,
-    REPLICA_PREFIX, Replica, ReplicaState, Service, VOTERS_MAX, Views, Votes,
-};
+use obol_replica::{Settings, named};
+use obol_server::smr::{Options as Daemon, Resp, ServiceKind};
+use obol_smr::{REPLICA_PREFIX, VOTERS_MAX};
 use obol_supervise::processes::unused_elsewhere;
 use obol_supervise::signals;
-use obol_term::output::{self, Failure};
-use serde::Serialize;
+use obol_term::output::Failure;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// What the replicas keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum ServiceKind {
+enum KeptName {
     /// Keys and values (`obol smr get`, `put`, clients of Redis)
     #[value(name = "keys")]
     Keys,
@@ -42,7 +36,7 @@ pub(crate) struct Options {
     name: Name,
     /// What it keeps; the same for all replicas of a cluster
     #[arg(long, value_name = "SERVICE", value_enum, default_value = "keys")]
-    service: ServiceKind,
+    service: KeptName,
     /// How an earlier leader is excluded; the same for all replicas of a
     /// cluster
     #[arg(long, value_name = "PRESET", value_enum, default_value = "view", conflicts_with = "unreplicated")]
@@ -89,6 +83,34 @@ pub(crate) struct Options {
     tied: bool,
 }
 
+impl Options {
+    fn daemon(&self) -> Daemon {
+        let resp = self.resp.map(|address| Resp {
+            address,
+            password_file: self.resp_password_file.clone(),
+            unencrypted: self.resp_unencrypted,
+        });
+        Daemon {
+            service: match self.service {
+                KeptName::Keys => ServiceKind::Keys,
+                KeptName::OrderBook => ServiceKind::OrderBook,
+            },
+            preset: self.preset.preset(),
+            settings: Settings {
+                name: self.name,
+                voters: self.voters,
+                unreplicated: self.unreplicated,
+                force_empty: self.force_empty,
+                temporary: self.tied,
+                poll_every: Nanos::from_std(self.poll_every),
+            },
+            resp,
+            memory_max: self.memory_max,
+            json: self.json,
+        }
+    }
+}
+
 fn replica_name(text: &str) -> Result<Name, String> {
     named(text, REPLICA_PREFIX)
 }
@@ -109,164 +131,16 @@ fn size(text: &str) -> Result<u64, String> {
     })
 }
 
-/// What a replica keeps, when it begins.
-trait Begins: Service {
-    fn begin(options: &Options) -> Self;
-}
-
-impl Begins for KeyValue {
-    fn begin(options: &Options) -> Self {
-        options.memory_max.map_or_else(Self::default, |most| Self::default().with_memory_max(most))
-    }
-}
-
-impl Begins for OrderBook {
-    fn begin(_: &Options) -> Self {
-        Self::default()
-    }
-}
-
-#[derive(Serialize)]
-struct StandingJson {
-    event: &'static str,
-    standing: &'static str,
-    /// It has all of the log; of a leader: it serves.
-    whole: bool,
-    /// Of a leader: voters that have everything.
-    redundancy: usize,
-    voters: usize,
-    term: u64,
-    applied: u64,
-}
-
-fn standing(state: ReplicaState) -> (&'static str, bool, usize) {
-    match state {
-        ReplicaState::Out => ("out", false, 0),
-        ReplicaState::Following { whole } => ("following", whole, 0),
-        ReplicaState::TakingOver => ("taking-over", false, 0),
-        ReplicaState::Leading { ready, redundancy } => ("leading", ready, redundancy),
-        ReplicaState::Waiting => ("waiting", false, 0),
-        ReplicaState::Yields => ("yields", false, 0),
-        ReplicaState::Misfit => ("misfit", false, 0),
-        ReplicaState::Unsupported => ("unsupported", false, 0),
-        ReplicaState::Refuses => ("refuses", false, 0),
-    }
-}
-
-/// Hosts a replica: prints its state, and serves connections between its turns.
-struct ReplicaHost<'a> {
-    json: bool,
-    name: Name,
-    server: Option<Server<'a>>,
-    /// Whether it was asked to begin an empty store and has not led yet.
-    to_begin_anew: bool,
-    /// The store ends with the command that started it, which is not worth a remark.
-    temporary: bool,
-}
-
-impl Observer for ReplicaHost<'_> {
-    fn joined(&mut self, waker: Waker) {
-        if let Some(server) = &self.server {
-            server.joined(waker);
-        }
-    }
-
-    fn needs_client(&self) -> bool {
-        self.server.is_some()
-    }
-
-    fn work<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) {
-        if let Some(server) = &mut self.server {
-            server.work_beside(client, endpoint);
-        }
-    }
-
-    fn client_failed(&mut self, error: ClientError) {
-        if let Some(server) = &mut self.server {
-            server.client_failed(error);
-        }
-    }
-
-    fn changed<S: Service, E: Detector, G: Guard>(
-        &mut self,
-        replica: &Replica<S, E, G>,
-        state: ReplicaState,
-    ) {
-        match state {
-            ReplicaState::TakingOver | ReplicaState::Leading { .. } => self.to_begin_anew = false,
-            ReplicaState::Following { whole: true } | ReplicaState::Yields if self.to_begin_anew => {
-                self.to_begin_anew = false;
-                // It follows whether or not this is read.
-                let _ = output::remark(format_args!(
-                    "obol: {}: --force-empty has no effect, and nothing was lost: replicas that run have a store, and this one takes \
-                     that. To begin an empty one, stop all replicas first",
-                    self.name
-                ));
-            }
-            _ => {}
-        }
-        if state == ReplicaState::Waiting {
-            // It waits whether or not this is read.
-            let _ = output::remark(format_args!(
-                "obol: {}: no replica that runs has the store. It continues when a majority of its voters returns, such as one that \
-                 was frozen. If there is none, end all replicas and start the first one with --force-empty: the keys are lost then",
-                self.name
-            ));
-        }
-        if self.json {
-            let (standing, whole, redundancy) = standing(state);
-            let (voters, term, applied) =
-                (replica.config().voters.len(), replica.term().0, replica.applied().0);
-            let event = "standing";
-            let line = StandingJson { event, standing, whole, redundancy, voters, term, applied };
-            // A replica continues whether or not this is read.
-            let _ = output::json(&line);
-        }
-    }
-
-    fn leaves(&mut self, departure: Departure) -> bool {
-        let what = match departure {
-            Departure::Left => return false,
-            Departure::Last if self.temporary => return true,
-            Departure::Last => {
-                "it had the last copy of the store, which ends with it. A first replica of this host now waits for the store; \
-                 --force-empty begins an empty one"
-            }
-            Departure::Pending => {
-                "it leaves, and the replicas that are left are not a majority of the voters, or lack what it has: they do not serve \
-                 until those return that are frozen or cut off. `obol smr status` shows what each has; `obol smr recover` \
-                 continues with that of one"
-            }
-        };
-        // It ends whether or not this is read.
-        let _ = output::remark(format_args!("obol: {}: {what}", self.name));
-        true
-    }
-
-    fn recovers(&mut self) {
-        // It continues whether or not this is read.
-        let _ = output::remark(format_args!(
-            "obol: {}: it continues alone with what it has, as the only voter of a new log (`obol smr recover`)",
-            self.name
-        ));
-    }
-
-    fn unmarked(&mut self, error: ReplicaError) {
-        // It serves all the same.
-        let _ = output::remark(format_args!("obol: {}: {error}", self.name));
-    }
-}
-
 pub(super) fn run(root: &Path, site: &Site, options: &Options) -> Result<ExitCode, Failure> {
     if options.tied {
         sched::die_with_parent().map_err(Failure::failed)?;
     }
-    if options.service != ServiceKind::Keys && options.resp.is_some() {
+    if options.service != KeptName::Keys && options.resp.is_some() {
         return Err(Failure::Refused(
             "--resp: clients of Redis need keys and values; leave out --service, or --resp".to_owned(),
         ));
     }
-    if options.service != ServiceKind::Keys && options.memory_max.is_some() {
+    if options.service != KeptName::Keys && options.memory_max.is_some() {
         return Err(Failure::Refused(
             "--memory-max: only keys and values have a bound; leave out --service, or --memory-max"
                 .to_owned(),
@@ -283,71 +157,6 @@ pub(super) fn run(root: &Path, site: &Site, options: &Options) -> Result<ExitCod
     // Also between two of its lives.
     let _name = NameClaim::reserve(&site.cluster, options.name).map_err(Failure::refused)?;
     unused_elsewhere(root, site.cluster.name(), options.name)?;
-    let front = options
-        .resp
-        .map(|address| {
-            let password = options.resp_password_file.as_deref();
-            Front::bind(address, options.name, password, options.resp_unencrypted)
-        })
-        .transpose()?;
-    // Keys are dropped in steps, and no step may join or give back what all of them have freed.
-    program::keep_freed();
-    let ended = AtomicBool::new(false);
-    // With a priority, or without a pause, connections would take the core from all others.
-    let may_serve = site.deployment.profile.scheduling.priority().is_none() && !options.poll_every.is_zero();
-    std::thread::scope(|scope| {
-        let flags = [&stop, &ended];
-        // Before this thread gets its priority, which new threads would have as well.
-        let server = match front {
-            Some(front) if may_serve => front.beside(scope, flags).map(Some).map_err(Failure::failed),
-            Some(front) => front.start(scope, site, flags).map(|()| None),
-            None => Ok(None),
-        };
-        let code = server.and_then(|server| {
-            let to_begin_anew = options.force_empty;
-            let (json, name, temporary) = (options.json, options.name, options.tied);
-            let mut replica_host = ReplicaHost { json, name, server, to_begin_anew, temporary };
-            match options.service {
-                ServiceKind::Keys => serve_as::<KeyValue>(site, options, &stop, &mut replica_host),
-                ServiceKind::OrderBook => serve_as::<OrderBook>(site, options, &stop, &mut replica_host),
-            }
-        });
-        ended.store(true, Ordering::Relaxed);
-        code
-    })
-}
-
-/// Runs replicas with the preset of the options.
-fn serve_as<S: Begins>(
-    site: &Site,
-    options: &Options,
-    stop: &AtomicBool,
-    replica_host: &mut ReplicaHost<'_>,
-) -> Result<ExitCode, Failure> {
-    match options.preset {
-        PresetName::View => serve::<S, Views, Active>(site, options, stop, replica_host),
-        PresetName::MuViews => serve::<S, Views, Grants>(site, options, stop, replica_host),
-        PresetName::Mu => serve::<S, PullScore, Grants<false>>(site, options, stop, replica_host),
-        PresetName::Dare => serve::<S, Beats, Votes>(site, options, stop, replica_host),
-    }
-}
-
-/// Runs replicas, one after the other, until stopped.
-fn serve<S: Begins, E: Detector, G: Guard>(
-    site: &Site,
-    options: &Options,
-    stop: &AtomicBool,
-    replica_host: &mut ReplicaHost<'_>,
-) -> Result<ExitCode, Failure> {
-    let settings = Settings {
-        name: options.name,
-        voters: options.voters,
-        unreplicated: options.unreplicated,
-        force_empty: options.force_empty,
-        temporary: options.tied,
-        poll_every: Nanos::from_std(options.poll_every),
-    };
-    obol_replica::serve::<S, E, G>(site, &settings, || Ok(S::begin(options)), stop, replica_host)
-        .map_err(failure)?;
+    obol_server::smr::run(site, &options.daemon(), &stop)?;
     Ok(ExitCode::SUCCESS)
 }

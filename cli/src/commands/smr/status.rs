@@ -1,11 +1,11 @@
 //! `obol smr status`: how far each replica is, read from its memory.
 
-use super::failure;
 use clap::Args;
 use obol_node::Site;
 use obol_observe::Observer;
 use obol_observe::replicas::Replicas;
 use obol_replica::{MarkOwner, ReplicaError};
+use obol_server::smr::failure;
 use obol_smr::REPLICA_PREFIX;
 use obol_term::output::{self, Failure};
 use serde::Serialize;

@@ -1,10 +1,12 @@
 //! Failure detectors beside each other on one cluster: what it runs is measured by the same faults, and
 //! what it does not run is computed from the pulses that arrived meanwhile (`obol drill detectors`).
 
+mod comparison;
 mod measured;
 mod report;
 mod silences;
 
+pub use comparison::{Drills, measured, simulated};
 pub use measured::{Measured, Times, silenced};
 pub use report::{HEADS, Missing, Report};
 pub use silences::{Silence, Silences};
