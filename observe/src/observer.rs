@@ -27,7 +27,7 @@ use obol_fabric::layout::{Seat, ViewHead};
 use obol_fabric::metrics::{COUNTER_WORDS, HISTOGRAM_WORDS};
 use obol_fabric::notice::Detection;
 use obol_fabric::version::Version;
-use obol_fabric::{Incarnation, Instant, Name, ViewId, page};
+use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId, page};
 use obol_membership::consensus::Head;
 use obol_membership::metrics::{Counter, Histogram};
 use obol_membership::recorder::EventKind;

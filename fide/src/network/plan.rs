@@ -3,7 +3,7 @@
 use super::plan_error::PlanError;
 use super::refine::Refine;
 use super::risk::{Risk, risk};
-use super::search::{Load, Search, SenderPlan, Tree};
+use super::search::{Load, Search, SenderPlan};
 use super::topology::Network;
 use obol_fabric::Nanos;
 use serde::Serialize;
