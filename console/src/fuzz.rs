@@ -2,15 +2,19 @@
 //! format.
 
 use super::config::fuzz as settings;
+use super::poll::Update;
 use super::poll::record::{Frame, Header, Recording};
+use super::poll::tape::Tape;
 use super::report::Report;
 use super::scrambled::scrambled;
+use super::state::Event;
 use super::view::tests::{broken, console, press};
 use super::{samples, screens, view::text};
 use crate::options::ReportFormat;
 use clap::ValueEnum;
 use obol_fuzz::{Shape, Target, outcome};
 use obol_observe::Observer;
+use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -61,7 +65,7 @@ fn recordings() {
                 Err(error) => return outcome(error.to_string().len()),
             };
             let mut model = console(100, 30);
-            model.replay(read.samples.clone());
+            model.replay(Tape::with(&read.samples));
             let mut seen = 0_u64;
             for screen in 1..=screens::all().len() {
                 press(&mut model, &screen.to_string());
@@ -85,9 +89,18 @@ fn frames() {
     let sample = serde_json::to_vec(&Frame::Sample(Box::new(samples::healthy(obol_fabric::Instant(1)))))
         .expect("JSON");
     Target::new("frames", Shape::Bytes, 4_000).with(recording(&sample)).run(|input| {
-        match Recording::read(input, Path::new("any.obolrec")) {
-            Ok(read) => outcome((read.samples.len(), read.torn)),
-            Err(error) => outcome(error.to_string()),
+        let path = Path::new("any.obolrec");
+        let mut file = tempfile::tempfile().expect("made");
+        file.write_all(input).expect("written");
+        let tape = Tape::of(file, path);
+        match (Recording::read(input, path), tape) {
+            (Ok(read), Ok(tape)) => {
+                let shown: Vec<_> = tape.samples(0..tape.len()).map_while(Result::ok).collect();
+                assert_eq!(shown, read.samples, "a replay has the samples of a report");
+                outcome((read.samples.len(), read.torn))
+            }
+            (Err(error), _) => outcome(error.to_string()),
+            (Ok(_), Err(error)) => panic!("read, and not shown: {error}"),
         }
     });
 }
@@ -119,7 +132,10 @@ fn regions() {
             })
             .collect();
         let mut model = console(100, 30);
-        model.replay(samples.clone());
+        for sample in &samples {
+            model.reduce(Event::Update(Update::Sample(Box::new(sample.clone()))), &mut Vec::new());
+        }
+        press(&mut model, " [");
         for screen in 1..=screens::all().len() {
             press(&mut model, &screen.to_string());
             press(&mut model, "]");

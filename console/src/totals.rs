@@ -6,6 +6,7 @@ use crate::poll::Update;
 use crate::poll::live::read;
 use crate::poll::record::{Header, Recorder, Recording};
 use crate::poll::sample::Sample;
+use crate::poll::tape::Tape;
 use crate::report::{Report, tests::logged};
 use crate::samples::name;
 use crate::state::Event;
@@ -208,7 +209,7 @@ fn every_output_has_all_counts_exactly_once() {
     let recorded = recording.samples.clone().into_iter().map(Arc::new).collect();
     compare(recorded, &wanted, &counters, "recorded");
     let mut replayed = console(120, 40);
-    replayed.replay(recording.samples);
+    replayed.replay(Tape::with(&recording.samples));
     press(&mut replayed, &"]".repeat(POLLS));
     assert_eq!(replayed.data().windows.last(), wanted, "replayed");
 }

@@ -4,6 +4,7 @@
 pub(crate) mod live;
 pub(crate) mod record;
 pub(crate) mod sample;
+pub(crate) mod tape;
 
 use sample::Sample;
 

@@ -22,6 +22,8 @@ pub(crate) const VERSION: u32 = 1;
 const FORMAT: &str = "obol-recording";
 /// Largest frame; a larger length is invalid.
 const FRAME_BYTES_MAX: u32 = 64 << 20;
+/// Bytes of a frame before its payload.
+pub(crate) const FRAME_HEAD: u64 = 8;
 
 /// The first frame.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -202,7 +204,8 @@ impl<W: Write> Recorder<W> {
     }
 }
 
-/// A recording that was read.
+/// A recording that was read as a whole.
+#[cfg(test)]
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Recording {
     pub(crate) header: Header,
@@ -211,26 +214,21 @@ pub(crate) struct Recording {
     pub(crate) torn: u64,
 }
 
+#[cfg(test)]
 impl Recording {
     /// Reads a whole file.
     pub(crate) fn open(path: &Path) -> Result<Self, RecordingError> {
         Reading::open(path)?.rest()
     }
 
-    /// What is missing, if anything.
-    pub(crate) fn gap(&self) -> Option<String> {
-        gap(self.torn)
-    }
-
     /// Reads from any reader; `path` is for errors.
-    #[cfg(test)]
     pub(crate) fn read(from: impl Read, path: &Path) -> Result<Self, RecordingError> {
         Reading::begin(from, path)?.rest()
     }
 }
 
 /// Says what is missing after bytes that were ignored.
-fn gap(torn: u64) -> Option<String> {
+pub(crate) fn gap(torn: u64) -> Option<String> {
     (torn > 0).then(|| format!("{torn} bytes at the end are ignored: a frame there is incomplete or damaged"))
 }
 
@@ -240,7 +238,8 @@ pub(crate) struct Reading<R = BufReader<File>> {
     from: R,
     path: PathBuf,
     samples: u64,
-    /// See [`Recording::torn`]; `None` before the end.
+    /// Bytes at the end that are ignored, from the first frame on that is incomplete or damaged; `None` before the
+    /// end.
     torn: Option<u64>,
 }
 
@@ -287,12 +286,10 @@ impl<R: Read> Reading<R> {
         match next(&mut self.from).map_err(failed)? {
             Next::Frame(payload) => {
                 self.samples += 1;
-                let Frame::Sample(sample) = serde_json::from_slice(&payload).map_err(|error| {
+                let sample = self.header.sample(&payload).map_err(|error| {
                     let why = format!("frame {}: {error}", self.samples);
                     RecordingError::Format { path: self.path.clone(), why }
                 })?;
-                let mut sample = self.header.in_our_order(*sample);
-                sample.neutralise();
                 Ok(Some(sample))
             }
             Next::Torn(bytes) => {
@@ -308,6 +305,7 @@ impl<R: Read> Reading<R> {
     }
 
     /// All samples at once.
+    #[cfg(test)]
     fn rest(mut self) -> Result<Recording, RecordingError> {
         let mut samples = Vec::new();
         while let Some(sample) = self.sample()? {
@@ -318,6 +316,14 @@ impl<R: Read> Reading<R> {
 }
 
 impl Header {
+    /// The sample of a frame.
+    pub(crate) fn sample(&self, payload: &[u8]) -> serde_json::Result<Sample> {
+        let Frame::Sample(sample) = serde_json::from_slice(payload)?;
+        let mut sample = self.in_our_order(*sample);
+        sample.neutralise();
+        Ok(sample)
+    }
+
     /// Reorders the counters of another build's sample; unknown counters are dropped.
     fn in_our_order(&self, mut sample: Sample) -> Sample {
         let same = self.counters.iter().map(String::as_str).eq(Counter::ALL.iter().map(|c| c.name()));
@@ -334,13 +340,13 @@ impl Header {
 }
 
 /// The next item of a recording.
-enum Next {
+pub(crate) enum Next {
     Frame(Vec<u8>),
     /// The end, after this many bytes of an incomplete frame.
     Torn(u64),
 }
 
-fn next(from: &mut impl Read) -> io::Result<Next> {
+pub(crate) fn next(from: &mut impl Read) -> io::Result<Next> {
     let mut head = [0; 8];
     let got = fill(from, &mut head)?;
     if got < head.len() {

@@ -3,6 +3,7 @@
 use super::*;
 use crate::poll::record::Recording;
 use crate::poll::sample::{ChangeRow, EventRow, Life, MarkRow, ProcessRow};
+use crate::poll::tape::Tape;
 use crate::samples;
 use crate::state::Event;
 use crate::view::tests::{console, press};
@@ -240,7 +241,7 @@ fn a_recording_with_any_numbers_is_shown_and_reported() {
             let Ok(odd) = serde_json::from_value::<Sample>(odd) else { continue };
             let all = [samples::healthy(at(0)), odd.clone(), samples::healthy(at(500)), odd];
             let mut model = console(140, 50);
-            model.replay(all.to_vec());
+            model.replay(Tape::with(&all));
             for keys in ["}", "]", "]", "["] {
                 press(&mut model, keys);
                 for screen in '1'..='9' {
@@ -342,7 +343,7 @@ fn text_of_a_recording_is_escaped_for_terminals() {
     }
     for (width, height) in [(200, 60), (80, 24), (20, 5)] {
         let mut model = console(width, height);
-        model.replay(recording.samples.clone());
+        model.replay(Tape::with(&recording.samples));
         for screen in '1'..='8' {
             press(&mut model, &screen.to_string());
             for keys in ["", "j", "?", "?", "?", "x:", "\x1b"] {

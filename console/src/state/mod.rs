@@ -51,6 +51,16 @@ pub(crate) enum RowId {
     Fixed(usize),
 }
 
+/// A move from the shown sample to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Back,
+    Forward,
+    /// To the view change before it.
+    ChangeBack,
+    ChangeForward,
+}
+
 /// The purpose of the typed text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Prompt {
@@ -260,7 +270,7 @@ impl Model {
 
     /// Prepares the next steps back while idle.
     pub(crate) fn look_ahead(&mut self) {
-        // A recording keeps all samples, and is played forward.
+        // A recording has checkpoints.
         let Some(frozen) = self.frozen.as_mut().filter(|_| self.replay.is_none()) else { return };
         let before = frozen.before.as_ref().map(|before| before.0);
         let between = |from| self.store.times().filter(|at| *at > from && *at < frozen.at).count();
@@ -277,7 +287,7 @@ impl Model {
         }
     }
 
-    /// Shows the samples up to this moment.
+    /// Shows the kept samples up to this moment.
     pub(crate) fn freeze_at(&mut self, at: Instant) {
         let (mut data, from, before) = match self.frozen.take() {
             Some(Frozen { at: from, data, before }) if from <= at => (data, Some(from), before),

@@ -66,7 +66,7 @@ impl Model {
             }
             Event::Tick(now) if self.replay.is_some() => {
                 self.now = now.max(self.now);
-                self.play()
+                self.advance()
             }
             Event::Tick(now) => {
                 let before = self.stale();

@@ -6,6 +6,7 @@
 use crate::poll::Update;
 use crate::poll::record::{Header, Recorder, Recording};
 use crate::poll::sample::EventRow;
+use crate::poll::tape::Tape;
 use crate::screens::{self, members};
 use crate::state::act::Verb;
 use crate::state::chaos::{Choice, DrillUpdate, Preview};
@@ -273,8 +274,9 @@ fn chaos() {
 fn replayed(width: u16, height: u16) -> Model {
     let live = broken(width, height);
     let mut model = console(width, height);
-    model.replay(live.store.iter().map(|sample| (*sample).clone()).collect());
-    while model.store.after(model.frozen.as_ref().expect("shown").at).is_some() {
+    let samples: Vec<_> = live.store.iter().map(|sample| (*sample).clone()).collect();
+    model.replay(Tape::with(&samples));
+    while !model.replay.as_ref().expect("a replay").is_at_end() {
         press(&mut model, "]");
     }
     model
