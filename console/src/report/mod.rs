@@ -277,8 +277,10 @@ fn recorded(file: &Path) -> Result<Option<Report>, Failure> {
     while let Some(sample) = reading.sample().map_err(Failure::refused)? {
         builder.take(Arc::new(sample));
     }
-    let gap = reading.gap();
-    Ok(builder.finish().map(|report| Report { gap: gap.or(report.gap), ..report }))
+    Ok(builder.finish().map(|report| {
+        let gaps: Vec<String> = [&report.gap, &reading.gap()].into_iter().flatten().cloned().collect();
+        Report { gap: (!gaps.is_empty()).then(|| gaps.join("; ")), ..report }
+    }))
 }
 
 /// `obol report`: reports on a recording, or on a cluster polled for some time.

@@ -627,3 +627,21 @@ fn a_long_recording_has_the_same_failovers_and_counts_in_bounded_memory() {
     let logged: u64 = logged(&report.text(ReportFormat::Hdr).expect("written")).values().sum();
     assert_eq!(logged, counted);
 }
+
+#[test]
+fn of_many_clusters_the_newest_are_kept_and_the_report_says_so() {
+    let mut builder = Builder::new(samples::name("default"));
+    for n in 0..500 {
+        let mut sample = samples::degraded(Instant(3_600_000_000_000 + n * 1_000_000_000));
+        sample.cluster_id = Some(n);
+        builder.take(Arc::new(sample));
+        assert!(builder.parts() <= 33, "{} after {n}", builder.parts());
+    }
+    let report = builder.finish().expect("samples");
+    assert_eq!(report.samples, 500);
+    let lacks = report.lacks().join("\n");
+    assert!(
+        lacks.contains("468 clusters with their events and annotations, 468 failovers before"),
+        "{lacks}"
+    );
+}
