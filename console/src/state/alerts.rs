@@ -150,17 +150,6 @@ pub(crate) struct Spell {
 }
 
 impl Spell {
-    /// What to do.
-    pub(crate) const fn remedy(&self) -> &'static str {
-        match self.health {
-            Health::Degraded => {
-                "start what is down (`obol status` says how), continue what is frozen; `obol forget` a member that has gone for good"
-            }
-            Health::Unknown => "`obol status` on the hosts that cannot be read",
-            _ => "start coordinators and agents that are down; `obol status` on any host says which",
-        }
-    }
-
     /// Its section in docs/alerts.md.
     pub(crate) const fn section(&self) -> &'static str {
         match self.health {

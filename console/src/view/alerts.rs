@@ -6,6 +6,7 @@ use crate::state::alerts::Raised;
 use crate::theme::Role;
 use crate::widgets::canvas::{Canvas, Cell, clock, wrapped};
 use obol_fabric::Instant;
+use obol_observe::advice;
 use obol_observe::calendar::age;
 use ratatui::layout::Rect;
 
@@ -39,7 +40,8 @@ fn lines(model: &Model, wide: usize) -> Vec<(String, Role)> {
             let since = format!("since {} ({})", clock(unix(spell.since)), age(sample.at.since(spell.since)));
             lines.push((format!("The cluster is {}  {since}", spell.health.name()), Role::Title));
             lines.extend(spell.reasons.iter().map(|reason| (format!("! {reason}"), Role::Warn)));
-            lines.push((format!("{INDENT}do: {}", spell.remedy()), Role::Text));
+            let remedy = advice::of_health(spell.health).map(|remedy| format!("{INDENT}do: {remedy}"));
+            lines.extend(remedy.map(|remedy| (remedy, Role::Text)));
             lines.push((format!("{INDENT}docs/alerts.md, {}", spell.section()), Role::Dim));
         }
     }
