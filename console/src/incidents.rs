@@ -1,11 +1,6 @@
 //! What happens in a cluster, as events for hooks: what the console derives from its samples, compared
 //! from one sample to the next. Nothing is derived here that a screen does not show.
 
-use crate::poll::Update;
-use crate::poll::live::Live;
-use crate::poll::sample::{MarkRow, Sample};
-use crate::state::alerts::Raised;
-use crate::state::data::Data;
 use obol_fabric::{Instant, Name, Nanos, ViewId};
 use obol_hooks::{Event, Kind, Severity, State};
 use obol_node::ClusterLocation;
@@ -14,6 +9,11 @@ use obol_observe::annotations::RolloutStep;
 use obol_observe::calendar::{iso, unix_now};
 use obol_observe::failovers::{Failover, PHASES};
 use obol_observe::names::phrase;
+use obol_observe::sampling::Update;
+use obol_observe::sampling::alerts::Raised;
+use obol_observe::sampling::data::Data;
+use obol_observe::sampling::live::Live;
+use obol_observe::sampling::sample::{MarkRow, Sample};
 use obol_observe::{Health, failovers};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -394,13 +394,13 @@ fn details<const N: usize>(pairs: [(&str, Value); N]) -> Map<String, Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::poll::sample::{ChangeRow, EventRow, NameRow};
     use crate::samples;
     use obol_fabric::Incarnation;
     use obol_membership::Reason;
     use obol_membership::metrics::Counter;
     use obol_membership::recorder::Kind as Recorded;
     use obol_observe::annotations::{DrillMark, Mark, RolloutMark};
+    use obol_observe::sampling::sample::{ChangeRow, EventRow, NameRow};
 
     const START: u64 = 3_600_000_000_000;
     const STEP: u64 = 250_000_000;

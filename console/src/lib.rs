@@ -14,11 +14,12 @@ mod message;
 pub mod options;
 mod palette;
 mod past;
-pub mod poll;
 mod recording;
 mod remember;
 mod report;
 #[cfg(test)]
+#[path = "../../observe/tests/support/samples.rs"]
+#[allow(dead_code, reason = "tests of other crates use the rest")]
 mod samples;
 #[cfg(test)]
 #[path = "../../observe/tests/support/scrambled.rs"]

@@ -2,12 +2,12 @@
 
 use super::outages::Outages;
 use super::{Interval, Part, Report};
-use crate::poll::sample::{EventRow, Sample};
-use crate::state::data::Data;
-use crate::state::windows::Set;
 use obol_fabric::{Instant, Name};
 use obol_membership::recorder::Kind as Event;
 use obol_observe::failovers::{self, Failover};
+use obol_observe::sampling::data::Data;
+use obol_observe::sampling::sample::{EventRow, Sample};
+use obol_observe::sampling::windows::Set;
 use obol_observe::{ObservedEvent, Renewals};
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! Outages: all intervals of a report in which the cluster was not healthy, and why.
 
-use crate::poll::sample::Sample;
 use obol_fabric::{Instant, Nanos};
 use obol_observe::Health;
 use obol_observe::calendar::age;
+use obol_observe::sampling::sample::Sample;
 use std::collections::VecDeque;
 
 /// Distinct reasons listed per interval at most, the first ones.

@@ -1,10 +1,8 @@
 //! Every format, checked with parsers of the formats.
 
 use super::*;
-use crate::poll::record::Recording;
-use crate::poll::sample::{ChangeRow, EventRow, Life, MarkRow, ProcessRow};
-use crate::poll::tape::Tape;
 use crate::samples;
+use crate::samples::Recording;
 use crate::state::Event;
 use crate::view::tests::{console, press};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
@@ -15,6 +13,7 @@ use obol_membership::Reason;
 use obol_observe::Health;
 use obol_observe::annotations::DrillMark;
 use obol_observe::failovers::PHASES;
+use obol_observe::sampling::sample::{ChangeRow, EventRow, Life, MarkRow, ProcessRow};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -241,7 +240,7 @@ fn a_recording_with_any_numbers_is_shown_and_reported() {
             let Ok(odd) = serde_json::from_value::<Sample>(odd) else { continue };
             let all = [samples::healthy(at(0)), odd.clone(), samples::healthy(at(500)), odd];
             let mut model = console(140, 50);
-            model.replay(Tape::with(&all));
+            model.replay(samples::tape(&all));
             for keys in ["}", "]", "]", "["] {
                 press(&mut model, keys);
                 for screen in '1'..='9' {
@@ -313,10 +312,11 @@ fn crafted() -> Vec<u8> {
     replicas.texts().for_each(|text| *text = self::hostile());
     hostile.replicas = Some(replicas);
     let mut bytes = Vec::new();
-    let header = crate::poll::record::Header::new(samples::name("default"));
-    let header = crate::poll::record::Header { writer: self::hostile(), ..header };
+    let header = obol_observe::sampling::record::Header::new(samples::name("default"));
+    let header = obol_observe::sampling::record::Header { writer: self::hostile(), ..header };
     let at = Path::new("memory");
-    let mut recorder = crate::poll::record::Recorder::begin(&mut bytes, at, &header).expect("written");
+    let mut recorder =
+        obol_observe::sampling::record::Recorder::begin(&mut bytes, at, &header).expect("written");
     recorder.sample(&hostile).expect("written");
     drop(recorder);
     bytes
@@ -343,7 +343,7 @@ fn text_of_a_recording_is_escaped_for_terminals() {
     }
     for (width, height) in [(200, 60), (80, 24), (20, 5)] {
         let mut model = console(width, height);
-        model.replay(Tape::with(&recording.samples));
+        model.replay(samples::tape(&recording.samples));
         for screen in '1'..='8' {
             press(&mut model, &screen.to_string());
             for keys in ["", "j", "?", "?", "?", "x:", "\x1b"] {

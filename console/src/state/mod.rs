@@ -2,25 +2,23 @@
 //! draws.
 
 pub(crate) mod act;
-pub(crate) mod alerts;
 pub(crate) mod chaos;
-pub(crate) mod data;
 pub(crate) mod filter;
 pub(crate) mod mouse;
 mod packed;
 pub(crate) mod replay;
 pub(crate) mod store;
 pub(crate) mod table;
-pub(crate) mod windows;
 
 use crate::input::{Keymap, Press};
-use crate::poll::Update;
 use crate::theme::{Glyphs, Theme};
 use act::Verb;
 use chaos::{Chaos, DrillUpdate};
-use data::Data;
 use mouse::Mouse;
 use obol_fabric::{Instant, Name, Nanos, ViewId};
+use obol_observe::sampling::Update;
+use obol_observe::sampling::alerts;
+use obol_observe::sampling::data::Data;
 use replay::Replay;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -280,7 +278,7 @@ impl Model {
         match self.store.places_before(frozen.at, STEPS_AHEAD) {
             Some(from) if before != Some(from) => {
                 let mut data = Data::default();
-                data.take_from(&self.store, None, from);
+                self.store.derive(&mut data, None, from);
                 frozen.before = Some(Box::new((from, data)));
             }
             _ => {}
@@ -298,13 +296,13 @@ impl Model {
                 let mut data = Data::default();
                 let from = self.store.places_before(at, STEPS_AHEAD);
                 let before = from.map(|from| {
-                    data.take_from(&self.store, None, from);
+                    self.store.derive(&mut data, None, from);
                     Box::new((from, data.clone()))
                 });
                 (data, from, before)
             }
         };
-        data.take_from(&self.store, from, at);
+        self.store.derive(&mut data, from, at);
         self.frozen = Some(Frozen { at, data, before });
     }
 }

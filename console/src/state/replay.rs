@@ -3,12 +3,12 @@
 //! The samples stay in their file ([`Tape`]). In memory are the data as of the shown sample, and as of a few others
 //! ([`Checkpoints`]) from which a move back begins. A long way is made in pieces, one for each turn of the console.
 
-use crate::poll::record::RecordingError;
-use crate::poll::sample::Sample;
-use crate::poll::tape::Tape;
-use crate::state::data::Data;
 use crate::state::{Frozen, Model, Step};
 use obol_fabric::{Instant, Nanos};
+use obol_observe::sampling::data::Data;
+use obol_observe::sampling::record::RecordingError;
+use obol_observe::sampling::sample::Sample;
+use obol_observe::sampling::tape::Tape;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -113,7 +113,7 @@ impl Replay {
 
     /// The time from the first sample to the newest one that was found, and whether that is the last.
     pub(crate) fn span(&self) -> (Nanos, bool) {
-        let last = self.tape.len().checked_sub(1).and_then(|last| self.tape.at(last));
+        let last = self.tape.found().checked_sub(1).and_then(|last| self.tape.at(last));
         let span = last.zip(self.first()).map_or(Nanos::ZERO, |(last, first)| last.since(first));
         (span, self.tape.is_scanned())
     }
@@ -190,7 +190,7 @@ impl Model {
     /// Shows a recording from its first sample on. A recording without samples is shown as such.
     pub(crate) fn replay(&mut self, tape: Tape) {
         self.note = tape.gap().map(str::to_owned).or(self.note.take());
-        let first = tape.len().min(1);
+        let first = tape.found().min(1);
         self.replay = Some(Replay::new(tape));
         self.move_to(first);
     }
@@ -278,7 +278,7 @@ impl Model {
         let played = if speed < 0 { real >> speed.unsigned_abs() } else { real.saturating_mul(1 << speed) };
         let due = replay.tape.until(from + Nanos(played));
         let is_later = due > replay.wanted;
-        if due == replay.tape.len() {
+        if due == replay.tape.found() {
             self.note = Some(replay.end());
             self.stop();
         }
@@ -293,23 +293,23 @@ impl Model {
 impl Replay {
     /// Whether the newest sample is shown.
     pub(crate) fn is_at_end(&self) -> bool {
-        self.tape.is_scanned() && self.passed == self.tape.len()
+        self.tape.is_scanned() && self.passed == self.tape.found()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::poll::sample::MarkRow;
     use crate::samples;
     use crate::state::Event;
     use crate::view::tests::{broken, console, press};
     use crate::view::text;
+    use obol_observe::sampling::sample::MarkRow;
 
     /// A recording of what a console has shown.
     fn recorded(model: &Model) -> Tape {
         let samples: Vec<Sample> = model.store.iter().map(|sample| (*sample).clone()).collect();
-        Tape::with(&samples)
+        samples::tape(&samples)
     }
 
     /// A screen without the parts in which a replay differs from a live console.
@@ -365,7 +365,7 @@ mod tests {
     #[test]
     fn a_recording_without_samples_says_so() {
         let mut model = console(80, 24);
-        model.replay(Tape::with(&[]));
+        model.replay(samples::tape(&[]));
         press(&mut model, " []}{");
         assert!(text(&model).contains("no sample"), "{}", text(&model));
     }
@@ -419,7 +419,7 @@ mod tests {
             }
         }
         let mut model = console(100, 30);
-        model.replay(Tape::with(&all));
+        model.replay(samples::tape(&all));
         for place in places {
             let got = sought(&mut model, place);
             assert!(got == wanted[&place], "at sample {place}");
@@ -455,7 +455,7 @@ mod tests {
         let mut live = console(80, 24);
         let mut bad = serde_json::to_value(samples::healthy(Instant(9))).expect("JSON");
         bad["processes"] = serde_json::json!("none");
-        let tape = Tape::with_values(&[
+        let tape = samples::tape_of_values(&[
             serde_json::to_value(samples::healthy(Instant(7))).expect("JSON"),
             serde_json::to_value(samples::healthy(Instant(8))).expect("JSON"),
             bad,

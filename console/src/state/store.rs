@@ -5,12 +5,13 @@
 //! A dropped sample leaves its events, counts and annotations to the next one, so none is lost. One
 //! at which the cluster's health changed is kept while there is room.
 
-use crate::poll::sample::{MarkRow, ProcessRow, Sample, SpanRow, ViewRow};
 use crate::state::Step;
 use crate::state::packed::{self, Identity, Numbers};
 use obol_fabric::{Instant, Nanos};
 use obol_observe::Health;
 use obol_observe::replicas::Replica;
+use obol_observe::sampling::data::{self, Data};
+use obol_observe::sampling::sample::{MarkRow, ProcessRow, Sample, SpanRow, ViewRow};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ const REACH: Nanos = Nanos::from_secs(3600);
 /// Memory limit of the samples without their events.
 const BYTES_MAX: usize = 3 << 19;
 /// Events to keep; the oldest are dropped first. A screen shows at most half as many.
-const EVENTS_MAX: usize = 2 * crate::state::data::EVENTS_MAX;
+const EVENTS_MAX: usize = 2 * data::EVENTS_MAX;
 
 /// Approximate memory of a bucket of a sparse distribution.
 const BUCKET_BYTES: usize = 24;
@@ -264,12 +265,7 @@ impl Store {
     }
 
     /// Visits those after `after` up to `to`, oldest first, reusing memory; returns the last.
-    pub(crate) fn show(
-        &self,
-        after: Option<Instant>,
-        to: Instant,
-        mut see: impl FnMut(&Sample),
-    ) -> Option<Arc<Sample>> {
+    fn show(&self, after: Option<Instant>, to: Instant, mut see: impl FnMut(&Sample)) -> Option<Arc<Sample>> {
         let mut numbers = Numbers::default();
         let mut last: Option<Sample> = None;
         for frame in self.frames.iter().take_while(|frame| frame.at <= to) {
@@ -281,6 +277,13 @@ impl Store {
             }
         }
         last.map(Arc::new)
+    }
+
+    /// Adds the samples after `after` up to `to` to the data; only the last is examined in full.
+    pub(crate) fn derive(&self, data: &mut Data, after: Option<Instant>, to: Instant) {
+        if let Some(last) = self.show(after, to, |sample| data.pass(sample)) {
+            data.end_with(last);
+        }
     }
 
     /// The time of the sample `places` before the one of this moment, or of the oldest.

@@ -4,12 +4,12 @@ use crate::input::{Action, Press};
 use crate::palette::{Choice, Command};
 use crate::screens::{self, members};
 use crate::state::act::Verb;
-use crate::state::alerts::Raised;
 use crate::state::filter::Filter;
 use crate::state::table::Move;
 use crate::state::{Effect, Frozen, Mode, Model, Prompt, Step};
 use crate::view;
 use crossterm::event::KeyCode;
+use obol_observe::sampling::alerts::Raised;
 
 /// Length limit of typed text.
 const TYPED_MAX: usize = 128;

@@ -5,10 +5,10 @@ mod act;
 mod keys;
 mod mouse;
 
-use crate::poll::Update;
-use crate::state::alerts::Raised;
 use crate::state::{Effect, Event, Model};
 use obol_fabric::Nanos;
+use obol_observe::sampling::Update;
+use obol_observe::sampling::alerts::Raised;
 use std::sync::Arc;
 
 impl Model {

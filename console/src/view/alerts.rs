@@ -2,12 +2,12 @@
 //! screen.
 
 use crate::state::Model;
-use crate::state::alerts::Raised;
 use crate::theme::Role;
 use crate::widgets::canvas::{Canvas, Cell, clock, wrapped};
 use obol_fabric::Instant;
 use obol_observe::advice;
 use obol_observe::calendar::age;
+use obol_observe::sampling::alerts::Raised;
 use ratatui::layout::Rect;
 
 /// Largest width of a page.

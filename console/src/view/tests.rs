@@ -3,10 +3,7 @@
 //! To accept intended changes: `OBOL_BLESS=1 cargo test --release -p obol-console --lib`, then
 //! review the difference.
 
-use crate::poll::Update;
-use crate::poll::record::{Header, Recorder, Recording};
-use crate::poll::sample::EventRow;
-use crate::poll::tape::Tape;
+use crate::samples::Recording;
 use crate::screens::{self, members};
 use crate::state::act::Verb;
 use crate::state::chaos::{Choice, DrillUpdate, Preview};
@@ -18,6 +15,9 @@ use crate::{input, samples};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use obol_fabric::{Instant, Nanos};
 use obol_membership::Kind;
+use obol_observe::sampling::Update;
+use obol_observe::sampling::record::{Header, Recorder};
+use obol_observe::sampling::sample::EventRow;
 use std::path::{Path, PathBuf};
 
 /// The time of the first sample.
@@ -275,7 +275,7 @@ fn replayed(width: u16, height: u16) -> Model {
     let live = broken(width, height);
     let mut model = console(width, height);
     let samples: Vec<_> = live.store.iter().map(|sample| (*sample).clone()).collect();
-    model.replay(Tape::with(&samples));
+    model.replay(samples::tape(&samples));
     while !model.replay.as_ref().expect("a replay").is_at_end() {
         press(&mut model, "]");
     }
@@ -446,7 +446,7 @@ fn late(width: u16, height: u16) -> Model {
     let mut model = console(width, height);
     for quarter in 0..640 {
         let mut sample = samples::healthy(Instant(START.0 + quarter * 250_000_000));
-        let late = |at: usize, sample: &mut crate::poll::sample::Sample, n| {
+        let late = |at: usize, sample: &mut obol_observe::sampling::sample::Sample, n| {
             sample.processes[at].counters[obol_membership::metrics::Counter::RenewalsLate as usize] += n;
         };
         late(3, &mut sample, quarter.min(20));

@@ -4,8 +4,8 @@
 //!
 //! The file stays open, so it may be renamed or removed meanwhile, as a recorder with a limit does.
 
-use crate::poll::record::{FRAME_HEAD, Header, Next, Reading, RecordingError, gap, next};
-use crate::poll::sample::Sample;
+use crate::sampling::record::{FRAME_HEAD, Header, Next, Reading, RecordingError, gap, next};
+use crate::sampling::sample::Sample;
 use obol_fabric::{Instant, ViewId};
 use obol_profiles::file::{self, Pipes};
 use serde::Deserialize;
@@ -66,7 +66,7 @@ struct Entry {
 /// A recording in its file. Samples are numbered from zero. The file is searched in pieces: what was not
 /// searched yet is not among the samples.
 #[derive(Clone, Debug)]
-pub(crate) struct Tape {
+pub struct Tape {
     header: Header,
     file: Arc<File>,
     path: PathBuf,
@@ -82,14 +82,15 @@ pub(crate) struct Tape {
 }
 
 impl Tape {
-    /// Opens a recording and searches its first piece. Fails if it is none, or if its first sample is damaged.
-    pub(crate) fn open(path: &Path) -> Result<Self, RecordingError> {
+    /// Opens a recording and searches its first piece. Fails if the file is not a recording, or if its first
+    /// sample is damaged.
+    pub fn open(path: &Path) -> Result<Self, RecordingError> {
         let failed = |error| RecordingError::Io { doing: "read", path: path.to_owned(), error };
         Self::of(file::open(path, Pipes::Refused).map_err(failed)?, path)
     }
 
     /// The same of an open file; `path` is for errors.
-    pub(crate) fn of(file: File, path: &Path) -> Result<Self, RecordingError> {
+    pub fn of(file: File, path: &Path) -> Result<Self, RecordingError> {
         let mut from = At { file: &file, offset: 0 };
         let header = Reading::begin(&mut from, path)?.header;
         let next = Some(from.offset);
@@ -98,49 +99,49 @@ impl Tape {
         let mut tape = Self { header, file, path, found, changes, view: None, next, gap: None };
         match tape.search() {
             Err(error) if tape.found.is_empty() => return Err(error),
-            Err(error) => tape.end_at(tape.len(), &error),
+            Err(error) => tape.end_at(tape.found(), &error),
             Ok(()) => {}
         }
-        tape.samples(0..tape.len().min(1)).next().transpose()?;
+        tape.samples(0..tape.found().min(1)).next().transpose()?;
         Ok(tape)
     }
 
     /// The cluster's name, as the recording has it.
-    pub(crate) fn cluster(&self) -> &str {
+    pub fn cluster(&self) -> &str {
         &self.header.cluster
     }
 
     /// Samples that were found so far.
-    pub(crate) fn len(&self) -> usize {
+    pub fn found(&self) -> usize {
         self.found.len()
     }
 
     /// Whether the end was found.
-    pub(crate) const fn is_scanned(&self) -> bool {
+    pub const fn is_scanned(&self) -> bool {
         self.next.is_none()
     }
 
     /// The time of a sample.
-    pub(crate) fn at(&self, place: usize) -> Option<Instant> {
+    pub fn at(&self, place: usize) -> Option<Instant> {
         self.found.get(place).map(|entry| entry.at)
     }
 
     /// What is missing at the end, if that was found.
-    pub(crate) fn gap(&self) -> Option<&str> {
+    pub fn gap(&self) -> Option<&str> {
         self.gap.as_deref()
     }
 
     /// The bytes of the file from one sample to a later one.
-    pub(crate) fn bytes(&self, places: Range<usize>) -> u64 {
+    pub fn bytes(&self, places: Range<usize>) -> u64 {
         let offset = |place: usize| self.found.get(place).map(|entry| entry.offset);
         let [from, to] = [places.start, places.end].map(offset);
         from.zip(to.or(self.next)).map_or(0, |(from, to)| to.saturating_sub(from))
     }
 
     /// Searches the next piece of the file.
-    pub(crate) fn scan(&mut self) {
+    pub fn scan(&mut self) {
         if let Err(error) = self.search() {
-            self.end_at(self.len(), &error);
+            self.end_at(self.found(), &error);
         }
     }
 
@@ -158,10 +159,10 @@ impl Tape {
                 }
             };
             let BriefFrame::Sample(BriefSample { at, view }) =
-                serde_json::from_slice(&payload).map_err(|error| self.wrong(self.len(), offset, &error))?;
+                serde_json::from_slice(&payload).map_err(|error| self.wrong(self.found(), offset, &error))?;
             let view = view.map(|view| view.id);
             if !self.found.is_empty() && view != self.view {
-                self.changes.push(self.len());
+                self.changes.push(self.found());
             }
             self.view = view;
             let at = self.found.last().map_or(at, |last| last.at.max(at));
@@ -173,14 +174,14 @@ impl Tape {
     }
 
     /// The recording ends before this sample, because it cannot be read.
-    pub(crate) fn end_at(&mut self, place: usize, error: &RecordingError) {
+    pub fn end_at(&mut self, place: usize, error: &RecordingError) {
         self.found.truncate(place);
         self.changes.truncate(self.changes.partition_point(|change| *change < place));
         (self.next, self.gap) = (None, Some(error.to_string()));
     }
 
     /// The number of samples up to a moment; searches for them.
-    pub(crate) fn until(&mut self, moment: Instant) -> usize {
+    pub fn until(&mut self, moment: Instant) -> usize {
         while self.next.is_some() && self.found.last().is_none_or(|last| last.at <= moment) {
             self.scan();
         }
@@ -188,20 +189,20 @@ impl Tape {
     }
 
     /// Whether there is this sample; searches for it.
-    pub(crate) fn has(&mut self, place: usize) -> bool {
-        while self.next.is_some() && place >= self.len() {
+    pub fn has(&mut self, place: usize) -> bool {
+        while self.next.is_some() && place >= self.found() {
             self.scan();
         }
-        place < self.len()
+        place < self.found()
     }
 
     /// The newest sample before this one at which the view changed.
-    pub(crate) fn change_before(&self, place: usize) -> Option<usize> {
+    pub fn change_before(&self, place: usize) -> Option<usize> {
         self.changes[..self.changes.partition_point(|change| *change < place)].last().copied()
     }
 
     /// The oldest sample after this one at which the view changed; searches for it.
-    pub(crate) fn change_after(&mut self, place: usize) -> Option<usize> {
+    pub fn change_after(&mut self, place: usize) -> Option<usize> {
         while self.next.is_some() && self.changes.last().is_none_or(|last| *last <= place) {
             self.scan();
         }
@@ -209,10 +210,7 @@ impl Tape {
     }
 
     /// Reads these samples, which must have been found. Ends at the first that cannot be read.
-    pub(crate) fn samples(
-        &self,
-        places: Range<usize>,
-    ) -> impl Iterator<Item = Result<Sample, RecordingError>> + '_ {
+    pub fn samples(&self, places: Range<usize>) -> impl Iterator<Item = Result<Sample, RecordingError>> + '_ {
         let offset = self.found.get(places.start).map_or(0, |entry| entry.offset);
         let mut from = BufReader::with_capacity(DECODE_BUFFER, At { file: &self.file, offset });
         let each = places.map(move |place| self.decode(&mut from, place));
@@ -242,26 +240,9 @@ impl Tape {
 }
 
 #[cfg(test)]
-impl Tape {
-    /// A recording of these samples, in a file without a name.
-    pub(crate) fn with(samples: &[Sample]) -> Self {
-        let values: Vec<_> = samples.iter().map(|one| serde_json::to_value(one).expect("JSON")).collect();
-        Self::with_values(&values)
-    }
-
-    /// The same of what may not be samples.
-    pub(crate) fn with_values(samples: &[serde_json::Value]) -> Self {
-        let frames = samples.iter().map(|sample| serde_json::json!({ "sample": sample }).to_string());
-        let frames: Vec<u8> = frames.flat_map(|payload| tests::frame(payload.as_bytes())).collect();
-        tests::opened(&[tests::written(&[]), frames].concat()).expect("a recording")
-    }
-}
-
-#[cfg(test)]
 mod tests {
     use super::*;
-    use crate::poll::record::{Recorder, Recording};
-    use crate::samples;
+    use crate::samples::{self, Recording, frame, opened, written};
     use std::fs;
     use std::io::{Seek as _, SeekFrom, Write as _};
 
@@ -273,36 +254,13 @@ mod tests {
         ]
     }
 
-    pub(super) fn written(samples: &[Sample]) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        let header = Header::new(samples::name("default"));
-        let mut recorder = Recorder::begin(&mut bytes, Path::new("memory"), &header).expect("written");
-        samples.iter().for_each(|sample| recorder.sample(sample).expect("written"));
-        drop(recorder);
-        bytes
-    }
-
-    pub(super) fn opened(bytes: &[u8]) -> Result<Tape, RecordingError> {
-        let mut file = tempfile::tempfile().expect("made");
-        file.write_all(bytes).expect("written");
-        Tape::of(file, Path::new("night.obolrec"))
-    }
-
     fn all(tape: &Tape) -> Result<Vec<Sample>, RecordingError> {
-        tape.samples(0..tape.len()).collect()
-    }
-
-    /// The bytes of a frame with a valid checksum.
-    pub(super) fn frame(payload: &[u8]) -> Vec<u8> {
-        let mut bytes = u32::try_from(payload.len()).expect("small").to_le_bytes().to_vec();
-        bytes.extend(crc32fast::hash(payload).to_le_bytes());
-        bytes.extend(payload);
-        bytes
+        tape.samples(0..tape.found()).collect()
     }
 
     #[test]
     fn samples_are_read_where_they_are() {
-        let tape = Tape::with(&three());
+        let tape = samples::tape(&three());
         assert!(tape.is_scanned() && tape.gap().is_none() && tape.cluster() == "default");
         assert_eq!(all(&tape).expect("read"), three());
         for place in 0..3 {
@@ -340,18 +298,18 @@ mod tests {
         corrupt[two.len() + 20] ^= 1;
         let tape = opened(&corrupt).expect("two are whole");
         let ignored = format!("{} bytes at the end are ignored", corrupt.len() - two.len());
-        assert!(tape.len() == 2 && tape.gap().is_some_and(|gap| gap.starts_with(&ignored)), "{tape:?}");
+        assert!(tape.found() == 2 && tape.gap().is_some_and(|gap| gap.starts_with(&ignored)), "{tape:?}");
 
         let nonsense = [two.as_slice(), &frame(b"{\"sample\": 7}"), &two[two.len() / 2..]].concat();
         let tape = opened(&nonsense).expect("two are whole");
         let place = format!("night.obolrec: frame 3 at byte {}: invalid type", two.len());
-        assert!(tape.len() == 2 && tape.gap().is_some_and(|gap| gap.starts_with(&place)), "{tape:?}");
+        assert!(tape.found() == 2 && tape.gap().is_some_and(|gap| gap.starts_with(&place)), "{tape:?}");
 
         // One that has a time only is found, and cannot be shown.
         let half = [two.as_slice(), &frame(b"{\"sample\": {\"at\": 7, \"view\": null}}")].concat();
         let mut tape = opened(&half).expect("two are whole");
-        assert_eq!((tape.len(), tape.gap()), (3, None));
-        let error = all(&tape).expect_err("it is no sample");
+        assert_eq!((tape.found(), tape.gap()), (3, None));
+        let error = all(&tape).expect_err("it has a time only");
         assert!(error.to_string().starts_with(&place[..place.len() - 12]), "{error}");
         tape.end_at(2, &error);
         assert_eq!((all(&tape).expect("read").len(), tape.change_after(1)), (2, None));
@@ -384,7 +342,7 @@ mod tests {
     #[test]
     fn a_clock_that_went_back_does_not_disturb_the_order() {
         let times = [5, 9, 3, 4, 12].map(|s| s * 1_000_000_000);
-        let mut tape = Tape::with(&times.map(|at| samples::empty(Instant(at))));
+        let mut tape = samples::tape(&times.map(|at| samples::empty(Instant(at))));
         let until = [4, 5, 9, 11, 12].map(|s| tape.until(Instant(s * 1_000_000_000)));
         assert_eq!(until, [0, 1, 4, 4, 5]);
         assert!(all(&tape).expect("read").iter().map(|sample| sample.at.0).eq(times));
