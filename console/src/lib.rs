@@ -8,7 +8,6 @@ pub mod config;
 mod drill_worker;
 #[cfg(test)]
 mod fuzz;
-pub mod incidents;
 mod input;
 mod message;
 pub mod options;

@@ -3,8 +3,8 @@
 
 use crate::config::Config;
 use crate::deliver::{Failed, Receiver};
-use crate::event::Event;
 use obol_node::FileLock;
+use obol_observe::incidents::event::Event;
 use obol_observe::lines;
 use rustix::fs::{Access, access};
 use serde::{Deserialize, Serialize};
@@ -190,8 +190,8 @@ fn none<T>(error: io::Error, value: T) -> io::Result<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::Kind;
-    use crate::event::tests::event;
+    use crate::samples::event;
+    use obol_observe::incidents::event::Kind;
 
     #[test]
     fn letters_are_resent_and_those_that_fail_again_are_kept() {

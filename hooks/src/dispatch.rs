@@ -3,8 +3,8 @@
 use crate::config::{Config, Hook};
 use crate::dead::{self, Letter};
 use crate::deliver::{Delivered, Failed, Receiver};
-use crate::event::{Event, Kind};
 use crate::lane::Lane;
+use obol_observe::incidents::event::{Event, Kind};
 use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::path::{Path, PathBuf};

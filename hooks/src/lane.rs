@@ -2,7 +2,7 @@
 //! when the program ends is still in it.
 
 use crate::dispatch::QUEUE_MAX;
-use crate::event::Event;
+use obol_observe::incidents::event::Event;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 

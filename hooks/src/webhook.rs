@@ -3,8 +3,8 @@
 use crate::body;
 use crate::config::{Action, Body, Hook};
 use crate::deliver::Failed;
-use crate::event::Event;
 use crate::sign::{SIGNATURE, signature};
+use obol_observe::incidents::event::Event;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -17,6 +17,7 @@ pub mod failovers;
 pub mod figures;
 mod gateway;
 pub mod histograms;
+pub mod incidents;
 pub mod judge;
 pub mod lines;
 mod load;
