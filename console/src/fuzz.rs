@@ -2,12 +2,10 @@
 //! format.
 
 use super::config::fuzz as settings;
-use super::report::Report;
 use super::scrambled::scrambled;
 use super::state::Event;
 use super::view::tests::{broken, console, press};
 use super::{samples, screens, view::text};
-use crate::options::ReportFormat;
 use crate::samples::Recording;
 use clap::ValueEnum;
 use obol_fuzz::{Shape, Target, outcome};
@@ -15,6 +13,8 @@ use obol_observe::Observer;
 use obol_observe::sampling::Update;
 use obol_observe::sampling::record::{Frame, Header};
 use obol_observe::sampling::tape::Tape;
+use obol_report::Report;
+use obol_report::options::ReportFormat;
 use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;

@@ -9,13 +9,17 @@ mod drill_worker;
 #[cfg(test)]
 mod fuzz;
 mod input;
+#[cfg(test)]
+#[path = "../../report/tests/support/logged.rs"]
+mod logged;
 mod message;
 pub mod options;
 mod palette;
 mod past;
 mod recording;
 mod remember;
-mod report;
+#[cfg(test)]
+mod reported;
 #[cfg(test)]
 #[path = "../../observe/tests/support/samples.rs"]
 #[allow(dead_code, reason = "tests of other crates use the rest")]
@@ -26,6 +30,7 @@ mod scrambled;
 mod screens;
 mod session;
 mod state;
+mod svg;
 mod terminal;
 mod theme;
 #[cfg(test)]
@@ -36,6 +41,5 @@ mod widgets;
 
 pub use past::HOUR;
 pub use recording::{LIMIT_LEAST as RECORDING_LEAST, record};
-pub use report::run as report;
 pub use session::{Background, Console, aged, is_possible, replay, run};
 pub use theme::Theme;

@@ -6,13 +6,12 @@ use crate::input::Press;
 use crate::message::Message;
 use crate::options::Look;
 use crate::recording::SharedRecorder;
-use crate::report::{self, Report};
 use crate::state::mouse::Mouse;
 use crate::state::replay::Replay;
 use crate::state::{Effect, Event, Model};
 use crate::terminal::Terminal;
 use crate::theme::{self, Glyphs, Theme};
-use crate::{past, remember, screens, view};
+use crate::{past, remember, screens, svg, view};
 use crossterm::event::{self, Event as Input, MouseButton, MouseEventKind};
 use obol_fabric::host::{clock, program};
 use obol_fabric::{Name, Nanos};
@@ -23,6 +22,7 @@ use obol_observe::sampling::live::{Live, POLL_EVERY, Rate};
 use obol_observe::sampling::sample::Sample;
 use obol_observe::sampling::tape::Tape;
 use obol_observe::sampling::{Sink, Update};
+use obol_report::Report;
 use obol_term::output::{self, Failure};
 use signal_hook::consts::{SIGCONT, SIGQUIT, SIGTSTP};
 use signal_hook::iterator::Signals;
@@ -453,7 +453,7 @@ fn export(model: &Model) -> Result<String, Failure> {
         }
     };
     let report = report.ok_or_else(|| Failure::Refused("nothing has been read yet".to_owned()))?;
-    report.export(Some(&report::svg::text(&view::buffer(model))))
+    report.export(Some(&svg::text(&view::buffer(model))))
 }
 
 /// `obol console`: shows a running cluster, or waits for it.

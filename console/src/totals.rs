@@ -1,8 +1,7 @@
 //! Compares all counters and histogram buckets in all outputs with what the owners of the regions
 //! wrote: live, frozen, recorded and replayed. Nothing may be lost or counted twice.
 
-use crate::options::ReportFormat;
-use crate::report::{Report, tests::logged};
+use crate::logged::logged;
 use crate::samples::{self, Recording, name};
 use crate::state::Event;
 use crate::view::tests::{console, press};
@@ -24,6 +23,8 @@ use obol_observe::sampling::record::{Header, Recorder};
 use obol_observe::sampling::sample::Sample;
 use obol_observe::sampling::windows::Set;
 use obol_profiles::Profile;
+use obol_report::Report;
+use obol_report::options::ReportFormat;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! The report as one JSON object.
 
-use crate::report::{Part, Report};
+use crate::{Part, Report};
 use obol_observe::calendar::iso;
 use obol_observe::failovers::{Failover, PHASES};
 use obol_observe::sampling::windows::PERCENTILES;

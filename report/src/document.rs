@@ -1,6 +1,6 @@
 //! The report for readers, which becomes a page or Markdown.
 
-use crate::report::{Part, Report};
+use crate::{Part, Report};
 use obol_fabric::Instant;
 use obol_observe::Renewals;
 use obol_observe::calendar::{age, iso};

@@ -1,7 +1,7 @@
 //! The newest figures for monitoring, as OpenMetrics text (specification 1.0.0): all counters and
 //! states of processes, and the distributions as summaries in seconds.
 
-use crate::report::Report;
+use crate::Report;
 use obol_membership::metrics::Counter;
 use obol_observe::metrics::Derived;
 use obol_observe::metrics::text::{Exposition, Format, seconds};
