@@ -2,15 +2,20 @@
 //! format.
 
 use super::config::fuzz as settings;
-use super::poll::record::{Frame, Header, Recording};
-use super::report::Report;
 use super::scrambled::scrambled;
+use super::state::Event;
 use super::view::tests::{broken, console, press};
 use super::{samples, screens, view::text};
-use crate::options::ReportFormat;
+use crate::samples::Recording;
 use clap::ValueEnum;
 use obol_fuzz::{Shape, Target, outcome};
 use obol_observe::Observer;
+use obol_observe::sampling::Update;
+use obol_observe::sampling::record::{Frame, Header};
+use obol_observe::sampling::tape::Tape;
+use obol_report::Report;
+use obol_report::options::ReportFormat;
+use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -20,7 +25,7 @@ const BETWEEN: &[u8] = b"\n\n----\n\n";
 /// Frames with valid lengths and checksums around any contents.
 fn recording(payloads: &[u8]) -> Vec<u8> {
     let header = serde_json::to_vec(&Header::new(samples::name("default"))).expect("JSON");
-    let mut bytes = super::poll::record::MAGIC.to_vec();
+    let mut bytes = obol_observe::sampling::record::MAGIC.to_vec();
     let mut frame = |payload: &[u8]| {
         bytes.extend((payload.len() as u32).to_le_bytes());
         bytes.extend(crc32fast::hash(payload).to_le_bytes());
@@ -45,7 +50,7 @@ fn recordings() {
         .map(|sample| serde_json::to_vec_pretty(&Frame::Sample(Box::new((*sample).clone()))).expect("JSON"))
         .collect();
     let last = all.len().saturating_sub(3);
-    let with_replicas = super::poll::sample::Sample {
+    let with_replicas = obol_observe::sampling::sample::Sample {
         replicas: Some(samples::replicas()),
         ..samples::healthy(obol_fabric::Instant(1))
     };
@@ -61,7 +66,7 @@ fn recordings() {
                 Err(error) => return outcome(error.to_string().len()),
             };
             let mut model = console(100, 30);
-            model.replay(read.samples.clone());
+            model.replay(samples::tape(&read.samples));
             let mut seen = 0_u64;
             for screen in 1..=screens::all().len() {
                 press(&mut model, &screen.to_string());
@@ -85,9 +90,18 @@ fn frames() {
     let sample = serde_json::to_vec(&Frame::Sample(Box::new(samples::healthy(obol_fabric::Instant(1)))))
         .expect("JSON");
     Target::new("frames", Shape::Bytes, 4_000).with(recording(&sample)).run(|input| {
-        match Recording::read(input, Path::new("any.obolrec")) {
-            Ok(read) => outcome((read.samples.len(), read.torn)),
-            Err(error) => outcome(error.to_string()),
+        let path = Path::new("any.obolrec");
+        let mut file = tempfile::tempfile().expect("made");
+        file.write_all(input).expect("written");
+        let tape = Tape::of(file, path);
+        match (Recording::read(input, path), tape) {
+            (Ok(read), Ok(tape)) => {
+                let shown: Vec<_> = tape.samples(0..tape.found()).map_while(Result::ok).collect();
+                assert_eq!(shown, read.samples, "a replay has the samples of a report");
+                outcome((read.samples.len(), read.torn))
+            }
+            (Err(error), _) => outcome(error.to_string()),
+            (Ok(_), Err(error)) => panic!("read, and not shown: {error}"),
         }
     });
 }
@@ -113,13 +127,16 @@ fn regions() {
         let Ok(mut observer) = Observer::open(root, cluster) else { return };
         let samples: Vec<_> = (0..SAMPLES)
             .map(|_| {
-                let sample = super::poll::live::read(&mut observer, true);
+                let sample = obol_observe::sampling::live::read(&mut observer, true);
                 scramble();
                 sample
             })
             .collect();
         let mut model = console(100, 30);
-        model.replay(samples.clone());
+        for sample in &samples {
+            model.reduce(Event::Update(Update::Sample(Box::new(sample.clone()))), &mut Vec::new());
+        }
+        press(&mut model, " [");
         for screen in 1..=screens::all().len() {
             press(&mut model, &screen.to_string());
             press(&mut model, "]");

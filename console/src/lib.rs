@@ -8,17 +8,21 @@ pub mod config;
 mod drill_worker;
 #[cfg(test)]
 mod fuzz;
-pub mod incidents;
 mod input;
+#[cfg(test)]
+#[path = "../../report/tests/support/logged.rs"]
+mod logged;
 mod message;
 pub mod options;
 mod palette;
 mod past;
-pub mod poll;
 mod recording;
 mod remember;
-mod report;
 #[cfg(test)]
+mod reported;
+#[cfg(test)]
+#[path = "../../observe/tests/support/samples.rs"]
+#[allow(dead_code, reason = "tests of other crates use the rest")]
 mod samples;
 #[cfg(test)]
 #[path = "../../observe/tests/support/scrambled.rs"]
@@ -26,6 +30,7 @@ mod scrambled;
 mod screens;
 mod session;
 mod state;
+mod svg;
 mod terminal;
 mod theme;
 #[cfg(test)]
@@ -36,6 +41,5 @@ mod widgets;
 
 pub use past::HOUR;
 pub use recording::{LIMIT_LEAST as RECORDING_LEAST, record};
-pub use report::run as report;
 pub use session::{Background, Console, aged, is_possible, replay, run};
 pub use theme::Theme;

@@ -1,8 +1,8 @@
 //! Messages of the console's threads to the drawing thread.
 
-use crate::poll::Update;
 use crate::state::chaos::DrillUpdate;
 use crossterm::event::Event as Input;
+use obol_observe::sampling::Update;
 
 /// A message to the drawing thread.
 pub(crate) enum Message {

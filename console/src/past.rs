@@ -1,13 +1,13 @@
 //! An artificial hour of history for `obol bench console`, extrapolated from the newest samples.
 
-use crate::poll::Update;
-use crate::poll::live::Live;
-use crate::poll::sample::{EventRow, Sample};
 use crate::state::{Event, Model};
 use obol_fabric::{Instant, Nanos};
 use obol_membership::Kind;
 use obol_membership::recorder::EventKind;
 use obol_node::ClusterLocation;
+use obol_observe::sampling::Update;
+use obol_observe::sampling::live::Live;
+use obol_observe::sampling::sample::{EventRow, Sample};
 use std::sync::mpsc;
 use std::time::Duration;
 

@@ -1,12 +1,12 @@
 //! The command `record`, and the recorder that the poll thread and the console share.
 
-use crate::poll::live::{Live, POLL_EVERY, Rate};
-use crate::poll::record::{Header, Recorder, RecordingError, Written, older};
-use crate::poll::sample::Sample;
-use crate::poll::{Sink, Update};
 use obol_fabric::Name;
 use obol_node::ClusterLocation;
 use obol_node::ending;
+use obol_observe::sampling::live::{Live, POLL_EVERY, Rate};
+use obol_observe::sampling::record::{Header, Recorder, RecordingError, Written, older};
+use obol_observe::sampling::sample::Sample;
+use obol_observe::sampling::{Sink, Update};
 use obol_term::output::{self, Failure};
 use parking_lot::Mutex;
 use signal_hook::iterator::Signals;
@@ -189,8 +189,8 @@ pub fn record(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::poll::record::Recording;
     use crate::samples;
+    use crate::samples::Recording;
     use obol_fabric::Instant;
 
     #[test]

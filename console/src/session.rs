@@ -5,22 +5,24 @@ use crate::drill_worker::{self, Worker};
 use crate::input::Press;
 use crate::message::Message;
 use crate::options::Look;
-use crate::poll::live::{Live, POLL_EVERY, Rate};
-use crate::poll::record::Recording;
-use crate::poll::{Sink, Update};
 use crate::recording::SharedRecorder;
-use crate::report::{self, Report};
 use crate::state::mouse::Mouse;
+use crate::state::replay::Replay;
 use crate::state::{Effect, Event, Model};
 use crate::terminal::Terminal;
 use crate::theme::{self, Glyphs, Theme};
-use crate::{past, remember, screens, view};
+use crate::{past, remember, screens, svg, view};
 use crossterm::event::{self, Event as Input, MouseButton, MouseEventKind};
 use obol_fabric::host::{clock, program};
 use obol_fabric::{Name, Nanos};
 use obol_node::ClusterLocation;
 use obol_node::{Site, ending};
 use obol_observe::annotations::Mark;
+use obol_observe::sampling::live::{Live, POLL_EVERY, Rate};
+use obol_observe::sampling::sample::Sample;
+use obol_observe::sampling::tape::Tape;
+use obol_observe::sampling::{Sink, Update};
+use obol_report::Report;
 use obol_term::output::{self, Failure};
 use signal_hook::consts::{SIGCONT, SIGQUIT, SIGTSTP};
 use signal_hook::iterator::Signals;
@@ -255,8 +257,12 @@ impl Session<'_> {
         let mut dirty = true;
         let mut drawn: Option<Instant> = None;
         loop {
-            let due = drawn.map_or(Duration::ZERO, |at| FRAME.saturating_sub(at.elapsed()));
-            let first = match self.rx.recv_timeout(if dirty { due } else { tick(&self.model) }) {
+            let wait = match drawn {
+                _ if self.model.replay.as_ref().is_some_and(Replay::is_busy) => Duration::ZERO,
+                _ if !dirty => tick(&self.model),
+                drawn => drawn.map_or(Duration::ZERO, |at| FRAME.saturating_sub(at.elapsed())),
+            };
+            let first = match self.rx.recv_timeout(wait) {
                 Ok(message) => Some(message),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => return Ok(None),
@@ -426,16 +432,28 @@ fn note(location: &ClusterLocation, text: String) -> Result<String, String> {
 
 /// How long the console waits for updates.
 fn tick(model: &Model) -> Duration {
-    if model.replay.as_ref().is_some_and(|replay| replay.plays()) { PLAY } else { TICK }
+    match &model.replay {
+        Some(replay) if replay.plays() => PLAY,
+        _ => TICK,
+    }
 }
 
 /// Writes a report on the kept samples in every format, and the screen; returns the folder.
 fn export(model: &Model) -> Result<String, Failure> {
-    let to = model.frozen.as_ref().map_or(obol_fabric::Instant(u64::MAX), |frozen| frozen.at);
-    let samples = model.store.between(None, to);
-    let report = Report::new(model.cluster, samples);
+    let report = match &model.replay {
+        Some(replay) => {
+            let mut failed = None;
+            let read = |sample: Result<Sample, _>| sample.map_err(|error| failed = Some(error)).ok();
+            let report = Report::new(model.cluster, replay.shown().map_while(read).map(Arc::new));
+            failed.map_or(Ok(report), |error| Err(Failure::failed(error)))?
+        }
+        None => {
+            let to = model.frozen.as_ref().map_or(obol_fabric::Instant(u64::MAX), |frozen| frozen.at);
+            Report::new(model.cluster, model.store.between(None, to))
+        }
+    };
     let report = report.ok_or_else(|| Failure::Refused("nothing has been read yet".to_owned()))?;
-    report.export(Some(&report::svg::text(&view::buffer(model))))
+    report.export(Some(&svg::text(&view::buffer(model))))
 }
 
 /// `obol console`: shows a running cluster, or waits for it.
@@ -461,8 +479,8 @@ pub fn aged(location: ClusterLocation) -> Result<ExitCode, Failure> {
 
 /// `obol replay`: shows a recording.
 pub fn replay(file: &Path, look: &Look) -> Result<ExitCode, Failure> {
-    let recording = Recording::open(file).map_err(Failure::refused)?;
-    let cluster = Name::new(&recording.header.cluster)
+    let tape = Tape::open(file).map_err(Failure::refused)?;
+    let cluster = Name::new(tape.cluster())
         .map_err(|error| Failure::Refused(format!("{}: cluster name: {error}", file.display())))?;
     if !is_possible() {
         return Err(Failure::Refused(
@@ -471,9 +489,7 @@ pub fn replay(file: &Path, look: &Look) -> Result<ExitCode, Failure> {
     }
     let config = Config::load(look.config.as_deref())?;
     let mut model = model(cluster, look, &config, false);
-    let gap = recording.gap();
-    model.replay(recording.samples);
-    model.note = gap.or(model.note);
+    model.replay(tape);
     let (tx, rx) = mpsc::channel();
     show(model, tx, &rx, &Rate::new(POLL_EVERY), &SharedRecorder::new(cluster), None)?;
     Ok(ExitCode::SUCCESS)

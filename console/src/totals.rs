@@ -1,16 +1,9 @@
 //! Compares all counters and histogram buckets in all outputs with what the owners of the regions
 //! wrote: live, frozen, recorded and replayed. Nothing may be lost or counted twice.
 
-use crate::options::ReportFormat;
-use crate::poll::Update;
-use crate::poll::live::read;
-use crate::poll::record::{Header, Recorder, Recording};
-use crate::poll::sample::Sample;
-use crate::report::{Report, tests::logged};
-use crate::samples::name;
+use crate::logged::logged;
+use crate::samples::{self, Recording, name};
 use crate::state::Event;
-use crate::state::data::Data;
-use crate::state::windows::Set;
 use crate::view::tests::{console, press};
 use obol_fabric::Drive as _;
 use obol_fabric::host::{Cluster, Region};
@@ -23,7 +16,15 @@ use obol_node::{Deployment, Site};
 use obol_observe::Observer;
 use obol_observe::figures::total;
 use obol_observe::histograms::Counts;
+use obol_observe::sampling::Update;
+use obol_observe::sampling::data::Data;
+use obol_observe::sampling::live::read;
+use obol_observe::sampling::record::{Header, Recorder};
+use obol_observe::sampling::sample::Sample;
+use obol_observe::sampling::windows::Set;
 use obol_profiles::Profile;
+use obol_report::Report;
+use obol_report::options::ReportFormat;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -208,7 +209,7 @@ fn every_output_has_all_counts_exactly_once() {
     let recorded = recording.samples.clone().into_iter().map(Arc::new).collect();
     compare(recorded, &wanted, &counters, "recorded");
     let mut replayed = console(120, 40);
-    replayed.replay(recording.samples);
+    replayed.replay(samples::tape(&recording.samples));
     press(&mut replayed, &"]".repeat(POLLS));
     assert_eq!(replayed.data().windows.last(), wanted, "replayed");
 }

@@ -1,6 +1,6 @@
 //! Bodies of webhooks: the event as it is, those that Slack and Grafana take, and templates.
 
-use crate::event::{Event, Severity, State};
+use obol_observe::incidents::event::{Event, Severity, State};
 use obol_profiles::document::nearest;
 use serde_json::{Value, json};
 
@@ -116,8 +116,8 @@ pub(crate) fn check(template: &str, sample: &Event) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::Kind;
-    use crate::event::tests::event;
+    use crate::samples::event;
+    use obol_observe::incidents::event::Kind;
 
     #[test]
     fn slack_gets_a_text_with_its_control_characters_escaped() {

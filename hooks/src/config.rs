@@ -2,10 +2,10 @@
 
 use crate::body;
 use crate::dead;
-use crate::event::{Event, Kind, Severity, State};
 use crate::program::missing_program;
 use obol_fabric::Nanos;
 use obol_node::user;
+use obol_observe::incidents::event::{Event, Kind, Severity, State};
 use obol_profiles::document::{self, Faults, nearest, shortened};
 use obol_profiles::{Fault, FileError};
 use serde_json::Map;

@@ -3,9 +3,9 @@
 
 use crate::config::Config;
 use crate::deliver::Receiver;
-use crate::event::Event;
 use crate::failed::Failed;
 use obol_node::FileLock;
+use obol_observe::incidents::event::Event;
 use obol_observe::lines;
 use rustix::fs::{Access, access};
 use serde::{Deserialize, Serialize};
@@ -191,8 +191,8 @@ fn none<T>(error: io::Error, value: T) -> io::Result<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::Kind;
-    use crate::event::tests::event;
+    use crate::samples::event;
+    use obol_observe::incidents::event::Kind;
 
     #[test]
     fn letters_are_resent_and_those_that_fail_again_are_kept() {

@@ -1,9 +1,9 @@
 //! One attempt to deliver an event.
 
 use crate::config::{Action, Hook};
-use crate::event::Event;
 use crate::failed::Failed;
 use crate::webhook;
+use obol_observe::incidents::event::Event;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs::File;
@@ -144,8 +144,8 @@ fn wait(child: &mut Child, timeout: Duration, is_over: &dyn Fn() -> bool) -> io:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::Kind;
-    use crate::event::tests::event;
+    use crate::samples::event;
+    use obol_observe::incidents::event::Kind;
 
     fn run(script: &str, timeout: Duration) -> Result<(), Failed> {
         let words = ["/bin/sh", "-c", script].map(str::to_owned);

@@ -3,9 +3,9 @@
 use crate::config::{Config, Hook};
 use crate::dead::{self, Letter};
 use crate::deliver::{Delivered, Receiver};
-use crate::event::{Event, Kind};
 use crate::failed::Failed;
 use crate::lane::{Lane, QUEUE_MAX};
+use obol_observe::incidents::event::{Event, Kind};
 use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! What waits for one hook: the thread that delivers takes from it, and what has not been delivered
 //! when the program ends is still in it.
 
-use crate::event::Event;
+use obol_observe::incidents::event::Event;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 

@@ -2,9 +2,9 @@
 
 use crate::body;
 use crate::config::{Action, Body, Hook};
-use crate::event::Event;
 use crate::failed::Failed;
 use crate::sign::{SIGNATURE, signature};
+use obol_observe::incidents::event::Event;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};

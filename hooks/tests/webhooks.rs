@@ -2,7 +2,8 @@
 //! letters.
 
 use obol_hooks::dead::{self, Resent};
-use obol_hooks::{Config, Dispatcher, Event, Kind, SIGNATURE, Severity, State, verify};
+use obol_hooks::{Config, Dispatcher, SIGNATURE, verify};
+use obol_observe::incidents::event::{Event, Kind, Severity, State};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};

@@ -3,7 +3,7 @@
 
 use crate::calendar::TwoClocks;
 use crate::reason::{Fault, Reason};
-use crate::{Absence, ObservedEvent, Observer, Snapshot, timeline};
+use crate::{Absence, Health, ObservedEvent, Observer, Snapshot, timeline};
 use obol_fabric::{Incarnation, Instant, Name, ViewId};
 use obol_membership::recorder::EventKind;
 use obol_node::Deployment;
@@ -24,6 +24,20 @@ pub fn of(observer: &Observer, snapshot: &Snapshot, events: &[ObservedEvent]) ->
     let ended_at = |name: &str| observer.ended_at(name, &snapshot.processes);
     let advisor = Advisor::new(observer.deployment(), snapshot, events, &ended_at);
     observer.judged().iter().map(|reason| advisor.advise(reason)).collect()
+}
+
+/// What to do about a health whose reasons are known as texts only, as in a recording; `None` if nothing is wrong.
+pub const fn of_health(health: Health) -> Option<&'static str> {
+    Some(match health {
+        Health::Healthy => return None,
+        Health::Degraded => {
+            "start what is down (`obol status` says how), continue what is frozen; `obol forget` a member that has gone for good"
+        }
+        Health::Unknown => "`obol status` on the hosts that cannot be read",
+        Health::Unavailable | Health::Unreachable => {
+            "start coordinators and agents that are down; `obol status` on any host says which"
+        }
+    })
 }
 
 struct Advisor<'a> {
@@ -242,7 +256,7 @@ impl<'a> Advisor<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Health, Process};
+    use crate::Process;
     use obol_fabric::{Address, Nanos};
     use obol_membership::recorder::{Record, Stamped};
     use obol_membership::view::Departed;

@@ -2,6 +2,10 @@
 //! lines and phases, statistics, charts. Nothing here writes to a cluster except [`annotations`],
 //! [`names_file`] and [`missed`], which have files of their own.
 
+// What tests of several crates share is written with this name.
+#[cfg(test)]
+extern crate self as obol_observe;
+
 mod absence;
 pub mod advice;
 pub mod annotations;
@@ -13,6 +17,7 @@ pub mod failovers;
 pub mod figures;
 mod gateway;
 pub mod histograms;
+pub mod incidents;
 pub mod inspection;
 pub mod judge;
 mod keys;
@@ -37,6 +42,12 @@ mod remote_reader;
 mod renewals;
 pub mod replacement;
 pub mod replicas;
+#[cfg(test)]
+#[path = "../tests/support/samples.rs"]
+#[allow(dead_code, reason = "tests of other crates use the rest")]
+mod samples;
+#[expect(missing_docs, reason = "docs/recording.md describes each field")]
+pub mod sampling;
 mod snapshot;
 mod source;
 pub mod stats;

@@ -2,13 +2,14 @@
 
 use crate::logging::LogOptions;
 use clap::Subcommand;
-use obol_console::incidents::Incidents;
 use obol_fabric::Name;
-use obol_hooks::{Action, Config, Dispatcher, Event, Kind, Receiver, Severity, State, dead};
+use obol_hooks::{Action, Config, Dispatcher, Receiver, dead};
 use obol_node::ClusterLocation;
 use obol_node::Site;
 use obol_node::network::print_id;
 use obol_observe::calendar::unix_now;
+use obol_observe::incidents::Incidents;
+use obol_observe::incidents::event::{Event, Kind, Severity, State};
 use obol_profiles::document::nearest;
 use obol_supervise::signals;
 use obol_term::output::{self, Failure};

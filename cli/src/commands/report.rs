@@ -6,8 +6,8 @@ use obol_term::output::Failure;
 use std::path::Path;
 use std::process::ExitCode;
 
-pub(crate) use obol_console::options::Report;
+pub(crate) use obol_report::options::Report;
 
 pub(crate) fn run(root: &Path, cluster: Name, args: &Report) -> Result<ExitCode, Failure> {
-    obol_console::report(&ClusterLocation { root: root.to_owned(), cluster }, args)
+    obol_report::run(&ClusterLocation { root: root.to_owned(), cluster }, args)
 }

@@ -14,10 +14,8 @@
 //!
 //! Screen 5 also has the paths by which pulses of other hosts arrive, if there are any.
 
-use crate::poll::sample::ProcessRow;
 use crate::screens::members::tone;
 use crate::screens::{About, Screen, paths};
-use crate::state::data::Data;
 use crate::state::table::Key;
 use crate::state::{Model, RowId, ScreenId};
 use crate::theme::Tone;
@@ -30,6 +28,8 @@ use obol_membership::metrics::Counter;
 use obol_membership::recorder::EventKind;
 use obol_membership::view::coordinator_name;
 use obol_observe::calendar::age;
+use obol_observe::sampling::data::Data;
+use obol_observe::sampling::sample::ProcessRow;
 use ratatui::layout::Rect;
 
 /// A counter in a column, and whether values above zero need attention.

@@ -10,10 +10,8 @@
 //! └─────────────────────────────────────────────────────────────────────────┘
 //! ```
 
-use crate::poll::sample::{EventRow, ProcessRow};
 use crate::screens::{Screen as _, events, members};
 use crate::state::Model;
-use crate::state::data::{Data, Status};
 use crate::theme::Tone;
 use crate::widgets::canvas::{Canvas, Cell, NONE, rate, wrapped};
 use obol_fabric::{Incarnation, Instant};
@@ -24,6 +22,8 @@ use obol_membership::recorder::EventKind;
 use obol_membership::view::coordinator_name;
 use obol_observe::calendar::age;
 use obol_observe::event_text;
+use obol_observe::sampling::data::{Data, Status};
+use obol_observe::sampling::sample::{EventRow, ProcessRow};
 use ratatui::layout::Rect;
 
 /// Largest width.

@@ -7,15 +7,15 @@
 //! └────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 
-use crate::poll::sample::EventRow;
 use crate::screens::{About, Screen};
-use crate::state::data::Data;
 use crate::state::table::Move;
 use crate::state::{Model, RowId, ScreenId};
 use crate::theme::Tone;
 use crate::widgets::canvas::{Canvas, Cell, time_of_day, width};
 use crate::widgets::grid::{Column, Grid};
 use obol_membership::recorder::EventKind;
+use obol_observe::sampling::data::Data;
+use obol_observe::sampling::sample::EventRow;
 use ratatui::layout::Rect;
 
 /// This screen.

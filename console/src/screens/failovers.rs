@@ -19,7 +19,6 @@
 
 use crate::input::Action;
 use crate::screens::{About, Screen, events};
-use crate::state::data::Data;
 use crate::state::filter::Filter;
 use crate::state::table::Move;
 use crate::state::{Effect, Model, RowId, ScreenId};
@@ -29,6 +28,7 @@ use crate::widgets::grid::{Column, Grid};
 use obol_fabric::{Instant, Name, Nanos};
 use obol_membership::recorder::EventKind;
 use obol_observe::failovers::{self, Failover, PHASES};
+use obol_observe::sampling::data::Data;
 use ratatui::layout::Rect;
 
 const ID: ScreenId = ScreenId("Failovers");

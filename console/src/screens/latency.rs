@@ -17,9 +17,7 @@
 //! its p99 left.
 
 use crate::screens::{About, Screen};
-use crate::state::data::Data;
 use crate::state::table::Move;
-use crate::state::windows::{Before, PERCENTILES, Set, percentile};
 use crate::state::{Model, RowId, ScreenId};
 use crate::theme::Tone;
 use crate::widgets::bars::{self, Side};
@@ -30,6 +28,8 @@ use obol_fabric::{Instant, Nanos};
 use obol_membership::metrics::Histogram;
 use obol_observe::calendar::age;
 use obol_observe::histograms::Counts;
+use obol_observe::sampling::data::Data;
+use obol_observe::sampling::windows::{Before, PERCENTILES, Set, percentile};
 use ratatui::layout::Rect;
 
 const ID: ScreenId = ScreenId("Latency");

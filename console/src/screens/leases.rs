@@ -13,10 +13,8 @@
 //! LEAST and SLOWEST are over the last minute. The bars are of all processes together; each line
 //! counts from its value on.
 
-use crate::poll::sample::{Life, ProcessRow};
 use crate::screens::members::{self, lease, margin, renews, tone};
 use crate::screens::{About, Screen};
-use crate::state::data::Data;
 use crate::state::table::Key;
 use crate::state::{Model, RowId, ScreenId};
 use crate::theme::Tone;
@@ -26,6 +24,8 @@ use crate::widgets::grid::{Column, Grid};
 use obol_fabric::{Instant, Nanos};
 use obol_membership::metrics::{Counter, Histogram};
 use obol_observe::histograms::Counts;
+use obol_observe::sampling::data::Data;
+use obol_observe::sampling::sample::{Life, ProcessRow};
 use ratatui::layout::Rect;
 
 const ID: ScreenId = ScreenId("Leases");

@@ -11,9 +11,7 @@
 //! first. Below, if there is room: the newest events.
 
 use crate::input::Action;
-use crate::poll::sample::{Life, ProcessRow};
 use crate::screens::{About, Screen, detail, events};
-use crate::state::data::{CELLS, Data, Status};
 use crate::state::filter::Filter;
 use crate::state::table::{Key, page};
 use crate::state::{Effect, Mode, Model, RowId, ScreenId};
@@ -26,6 +24,8 @@ use obol_membership::Kind;
 use obol_membership::metrics::Counter;
 use obol_observe::LeaseStatus;
 use obol_observe::calendar::age;
+use obol_observe::sampling::data::{CELLS, Data, Status};
+use obol_observe::sampling::sample::{Life, ProcessRow};
 use ratatui::layout::Rect;
 use strum::VariantArray;
 

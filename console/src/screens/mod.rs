@@ -14,8 +14,6 @@ mod paths;
 mod stores;
 
 use crate::input::Action;
-use crate::poll::sample::ProcessRow;
-use crate::state::data::Data;
 use crate::state::filter::Filter;
 use crate::state::table::{Key, List, Move};
 use crate::state::{Effect, Model, RowId, ScreenId};
@@ -23,6 +21,8 @@ use crate::theme::Tone;
 use crate::widgets::canvas::Canvas;
 use crate::widgets::grid::{self, Column};
 use obol_fabric::Instant;
+use obol_observe::sampling::data::Data;
+use obol_observe::sampling::sample::ProcessRow;
 use ratatui::layout::Rect;
 
 /// All of them in the order of their tabs. A console starts with the first one.

@@ -12,13 +12,13 @@
 //! one only, how much longer the slowest frame took than the fastest, and the longest gap between two
 //! new pulses of the host by any path. MARGIN is what that leaves of the timeout.
 
-use crate::poll::sample::PathRow;
 use crate::state::Model;
-use crate::state::data::Data;
 use crate::theme::Tone;
 use crate::widgets::canvas::{Canvas, Cell, count};
 use obol_fabric::Nanos;
 use obol_fabric::ip::PulsePathState;
+use obol_observe::sampling::data::Data;
+use obol_observe::sampling::sample::PathRow;
 use ratatui::layout::Rect;
 
 fn rows(data: &Data) -> &[PathRow] {

@@ -10,13 +10,13 @@
 //! The figures are those of `obol smr status`. No replica has to answer, so a frozen one is read, too.
 
 use crate::screens::{About, Screen};
-use crate::state::data::Data;
 use crate::state::table::Key;
 use crate::state::{Model, RowId, ScreenId};
 use crate::theme::Tone;
 use crate::widgets::canvas::{Canvas, Cell, count, wrapped};
 use crate::widgets::grid::{Column, Grid};
 use obol_observe::replicas::{Doing, Log, Replica, Replicas};
+use obol_observe::sampling::data::Data;
 use ratatui::layout::Rect;
 
 const ID: ScreenId = ScreenId("Stores");
@@ -242,9 +242,11 @@ mod tests {
     fn shown(replicas: Replicas) -> Model {
         let mut model = console(160, 24);
         let at = Instant(3_600_000_000_000);
-        let sample =
-            crate::poll::sample::Sample { replicas: Some(Box::new(replicas)), ..samples::healthy(at) };
-        let update = crate::poll::Update::Sample(Box::new(sample));
+        let sample = obol_observe::sampling::sample::Sample {
+            replicas: Some(Box::new(replicas)),
+            ..samples::healthy(at)
+        };
+        let update = obol_observe::sampling::Update::Sample(Box::new(sample));
         model.reduce(crate::state::Event::Update(update), &mut Vec::new());
         press(&mut model, "9");
         model

@@ -2,25 +2,23 @@
 //! draws.
 
 pub(crate) mod act;
-pub(crate) mod alerts;
 pub(crate) mod chaos;
-pub(crate) mod data;
 pub(crate) mod filter;
 pub(crate) mod mouse;
 mod packed;
 pub(crate) mod replay;
 pub(crate) mod store;
 pub(crate) mod table;
-pub(crate) mod windows;
 
 use crate::input::{Keymap, Press};
-use crate::poll::Update;
 use crate::theme::{Glyphs, Theme};
 use act::Verb;
 use chaos::{Chaos, DrillUpdate};
-use data::Data;
 use mouse::Mouse;
 use obol_fabric::{Instant, Name, Nanos, ViewId};
+use obol_observe::sampling::Update;
+use obol_observe::sampling::alerts;
+use obol_observe::sampling::data::Data;
 use replay::Replay;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -49,6 +47,16 @@ pub(crate) enum RowId {
     Event(Name, Instant),
     /// A row with a fixed place.
     Fixed(usize),
+}
+
+/// A move from the shown sample to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Back,
+    Forward,
+    /// To the view change before it.
+    ChangeBack,
+    ChangeForward,
 }
 
 /// The purpose of the typed text.
@@ -260,7 +268,7 @@ impl Model {
 
     /// Prepares the next steps back while idle.
     pub(crate) fn look_ahead(&mut self) {
-        // A recording keeps all samples, and is played forward.
+        // A recording has checkpoints.
         let Some(frozen) = self.frozen.as_mut().filter(|_| self.replay.is_none()) else { return };
         let before = frozen.before.as_ref().map(|before| before.0);
         let between = |from| self.store.times().filter(|at| *at > from && *at < frozen.at).count();
@@ -270,14 +278,14 @@ impl Model {
         match self.store.places_before(frozen.at, STEPS_AHEAD) {
             Some(from) if before != Some(from) => {
                 let mut data = Data::default();
-                data.take_from(&self.store, None, from);
+                self.store.derive(&mut data, None, from);
                 frozen.before = Some(Box::new((from, data)));
             }
             _ => {}
         }
     }
 
-    /// Shows the samples up to this moment.
+    /// Shows the kept samples up to this moment.
     pub(crate) fn freeze_at(&mut self, at: Instant) {
         let (mut data, from, before) = match self.frozen.take() {
             Some(Frozen { at: from, data, before }) if from <= at => (data, Some(from), before),
@@ -288,13 +296,13 @@ impl Model {
                 let mut data = Data::default();
                 let from = self.store.places_before(at, STEPS_AHEAD);
                 let before = from.map(|from| {
-                    data.take_from(&self.store, None, from);
+                    self.store.derive(&mut data, None, from);
                     Box::new((from, data.clone()))
                 });
                 (data, from, before)
             }
         };
-        data.take_from(&self.store, from, at);
+        self.store.derive(&mut data, from, at);
         self.frozen = Some(Frozen { at, data, before });
     }
 }

@@ -8,10 +8,10 @@
 //! sample   the numbers of all rows in sequence; for each that differs: the number of zeros before it, and the difference
 //! ```
 
-use crate::poll::sample::{LeaseRow, Life, ProcessRow};
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::Kind;
 use obol_membership::consensus::{Ballot, Head};
+use obol_observe::sampling::sample::{LeaseRow, Life, ProcessRow};
 use std::collections::BTreeMap;
 
 /// Data of a row that is constant for its process.

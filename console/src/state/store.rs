@@ -5,11 +5,13 @@
 //! A dropped sample leaves its events, counts and annotations to the next one, so none is lost. One
 //! at which the cluster's health changed is kept while there is room.
 
-use crate::poll::sample::{MarkRow, ProcessRow, Sample, SpanRow, ViewRow};
+use crate::state::Step;
 use crate::state::packed::{self, Identity, Numbers};
 use obol_fabric::{Instant, Nanos};
 use obol_observe::Health;
 use obol_observe::replicas::Replica;
+use obol_observe::sampling::data::{self, Data};
+use obol_observe::sampling::sample::{MarkRow, ProcessRow, Sample, SpanRow, ViewRow};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -22,7 +24,7 @@ const REACH: Nanos = Nanos::from_secs(3600);
 /// Memory limit of the samples without their events.
 const BYTES_MAX: usize = 3 << 19;
 /// Events to keep; the oldest are dropped first. A screen shows at most half as many.
-const EVENTS_MAX: usize = 2 * crate::state::data::EVENTS_MAX;
+const EVENTS_MAX: usize = 2 * data::EVENTS_MAX;
 
 /// Approximate memory of a bucket of a sparse distribution.
 const BUCKET_BYTES: usize = 24;
@@ -106,22 +108,11 @@ pub(crate) struct Store {
     bytes: usize,
     /// The number of events in the samples.
     events: usize,
-    /// For a store that drops nothing: all samples as they are.
-    whole: Option<Vec<Arc<Sample>>>,
 }
 
 impl Store {
-    /// A store that keeps every sample.
-    pub(crate) fn whole() -> Self {
-        Self { whole: Some(Vec::new()), ..Self::default() }
-    }
-
     /// Adds the next sample.
     pub(crate) fn push(&mut self, sample: Arc<Sample>) {
-        if let Some(whole) = &mut self.whole {
-            whole.push(sample);
-            return;
-        }
         let now = sample.at;
         let frame = self.frame(&sample);
         self.bytes += frame.bytes();
@@ -247,14 +238,11 @@ impl Store {
 
     /// The number of samples.
     pub(crate) fn len(&self) -> usize {
-        self.whole.as_ref().map_or(self.frames.len(), Vec::len)
+        self.frames.len()
     }
 
     fn at(&self, place: usize) -> Option<Instant> {
-        match &self.whole {
-            Some(whole) => whole.get(place).map(|sample| sample.at),
-            None => self.frames.get(place).map(|frame| frame.at),
-        }
+        self.frames.get(place).map(|frame| frame.at)
     }
 
     /// Their times, oldest first.
@@ -268,29 +256,16 @@ impl Store {
         after: Option<Instant>,
         to: Instant,
     ) -> impl Iterator<Item = Arc<Sample>> + '_ {
-        let whole = self.whole.iter().flatten().map(Arc::clone);
         let mut numbers = Numbers::default();
-        let unpacked = self.frames.iter().take_while(move |frame| frame.at <= to).filter_map(move |frame| {
+        self.frames.iter().take_while(move |frame| frame.at <= to).filter_map(move |frame| {
             numbers.add(&frame.identities, frame.from_zero, &frame.rows);
             let wanted = after.is_none_or(|after| frame.at > after);
             wanted.then(|| Arc::new(frame.sample(numbers.rows(&frame.identities))))
-        });
-        whole
-            .filter(move |sample| sample.at <= to && after.is_none_or(|after| sample.at > after))
-            .chain(unpacked)
+        })
     }
 
     /// Visits those after `after` up to `to`, oldest first, reusing memory; returns the last.
-    pub(crate) fn show(
-        &self,
-        after: Option<Instant>,
-        to: Instant,
-        mut see: impl FnMut(&Sample),
-    ) -> Option<Arc<Sample>> {
-        if let Some(whole) = &self.whole {
-            let shown = whole.iter().filter(|one| one.at <= to && after.is_none_or(|after| one.at > after));
-            return shown.inspect(|one| see(one)).last().map(Arc::clone);
-        }
+    fn show(&self, after: Option<Instant>, to: Instant, mut see: impl FnMut(&Sample)) -> Option<Arc<Sample>> {
         let mut numbers = Numbers::default();
         let mut last: Option<Sample> = None;
         for frame in self.frames.iter().take_while(|frame| frame.at <= to) {
@@ -304,6 +279,13 @@ impl Store {
         last.map(Arc::new)
     }
 
+    /// Adds the samples after `after` up to `to` to the data; only the last is examined in full.
+    pub(crate) fn derive(&self, data: &mut Data, after: Option<Instant>, to: Instant) {
+        if let Some(last) = self.show(after, to, |sample| data.pass(sample)) {
+            data.end_with(last);
+        }
+    }
+
     /// The time of the sample `places` before the one of this moment, or of the oldest.
     pub(crate) fn places_before(&self, at: Instant, places: usize) -> Option<Instant> {
         self.times().rev().filter(|time| *time < at).take(places).last()
@@ -315,31 +297,19 @@ impl Store {
         self.between(None, Instant(u64::MAX))
     }
 
-    /// The time of the newest one before this moment.
-    pub(crate) fn before(&self, at: Instant) -> Option<Instant> {
-        self.times().rev().find(|time| *time < at)
+    /// The time of the one at which a step from this moment ends; `None` if there is none.
+    pub(crate) fn after_step(&self, at: Instant, step: Step) -> Option<Instant> {
+        match step {
+            Step::Back => self.times().rev().find(|time| *time < at),
+            Step::Forward => self.times().find(|time| *time > at),
+            Step::ChangeBack => self.changes().filter(|time| *time < at).last(),
+            Step::ChangeForward => self.changes().find(|time| *time > at),
+        }
     }
 
-    /// The time of the oldest one after this moment.
-    pub(crate) fn after(&self, at: Instant) -> Option<Instant> {
-        self.times().find(|time| *time > at)
-    }
-
-    /// The time of the newest one before this moment at which the view changed.
-    pub(crate) fn change_before(&self, at: Instant) -> Option<Instant> {
-        self.changes().filter(|time| *time < at).last()
-    }
-
-    /// The time of the oldest one after this moment at which the view changed.
-    pub(crate) fn change_after(&self, at: Instant) -> Option<Instant> {
-        self.changes().find(|time| *time > at)
-    }
-
+    /// The times at which the view changed.
     fn changes(&self) -> impl Iterator<Item = Instant> + '_ {
-        let view = |place: usize| match &self.whole {
-            Some(whole) => whole.get(place)?.view.as_ref().map(|view| view.id),
-            None => self.frames.get(place)?.view.as_ref().map(|view| view.id),
-        };
+        let view = |place: usize| self.frames.get(place)?.view.as_ref().map(|view| view.id);
         (1..self.len())
             .filter(move |place| view(place - 1) != view(*place))
             .filter_map(|place| self.at(place))
@@ -394,7 +364,7 @@ mod tests {
 
     #[test]
     fn kept_samples_are_unchanged() {
-        let (mut store, mut whole) = (Store::default(), Store::whole());
+        let (mut store, mut whole) = (Store::default(), Vec::new());
         for n in 0..400 {
             let at = Instant(3_600_000_000_000 + n * 250_000_000);
             let mut sample = if n % 90 == 7 { samples::degraded(at) } else { samples::healthy(at) };
@@ -404,19 +374,20 @@ mod tests {
             }
             sample.events.clear();
             sample.spans.clear();
-            for store in [&mut store, &mut whole] {
-                store.push(Arc::new(sample.clone()));
-            }
+            whole.push(sample.clone());
+            store.push(Arc::new(sample));
         }
-        assert_eq!(whole.len(), 400);
         assert!((275..285).contains(&store.len()), "{}", store.len());
         for sample in store.iter() {
-            let read = whole.between(None, sample.at).last();
-            assert_eq!(Some(sample), read);
+            let pushed = whole.iter().find(|one| one.at == sample.at);
+            assert_eq!(Some(&*sample), pushed);
         }
         let [from, to] = [100, 200].map(|n| store.at(n).expect("kept"));
         assert_eq!(store.between(Some(from), to).count(), 100);
-        assert_eq!(store.change_before(to), whole.change_before(to));
+        let view = |sample: &Sample| sample.view.as_ref().map(|view| view.id);
+        let is_change = |pair: &&[Sample]| pair[1].at < to && view(&pair[0]) != view(&pair[1]);
+        let change = whole.windows(2).rev().find(is_change);
+        assert_eq!(store.after_step(to, Step::ChangeBack), change.map(|pair| pair[1].at));
     }
 
     #[test]

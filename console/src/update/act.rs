@@ -1,11 +1,11 @@
 //! Confirmation of an action on one process.
 
 use crate::input::Press;
-use crate::poll::sample::Life;
 use crate::screens::members;
 use crate::state::act::Verb;
 use crate::state::{Effect, Mode, Model};
 use obol_fabric::Name;
+use obol_observe::sampling::sample::Life;
 
 impl Model {
     /// Requests confirmation for the selected process.

@@ -4,12 +4,12 @@ use crate::input::{Action, Press};
 use crate::palette::{Choice, Command};
 use crate::screens::{self, members};
 use crate::state::act::Verb;
-use crate::state::alerts::Raised;
 use crate::state::filter::Filter;
 use crate::state::table::Move;
-use crate::state::{Effect, Frozen, Mode, Model, Prompt};
+use crate::state::{Effect, Frozen, Mode, Model, Prompt, Step};
 use crate::view;
 use crossterm::event::KeyCode;
+use obol_observe::sampling::alerts::Raised;
 
 /// Length limit of typed text.
 const TYPED_MAX: usize = 128;
@@ -388,27 +388,24 @@ impl Model {
     }
 
     fn step(&mut self, action: Action) -> bool {
-        let Some(newest) = self.live.sample.as_ref().map(|sample| sample.at) else { return false };
-        let at = self.frozen.as_ref().map_or(newest, |frozen| frozen.at);
-        let found = match action {
-            Action::StepBack => self.store.before(at),
-            Action::StepForward => self.store.after(at),
-            Action::EventBack => self.store.change_before(at),
-            _ => self.store.change_after(at),
+        let step = match action {
+            Action::StepBack => Step::Back,
+            Action::StepForward => Step::Forward,
+            Action::EventBack => Step::ChangeBack,
+            _ => Step::ChangeForward,
         };
-        self.stop();
-        match found {
-            Some(at) => self.freeze_at(at),
-            None => {
-                let end = matches!(action, Action::StepForward | Action::EventForward);
-                let live = if self.replay.is_some() {
-                    "the recording ends here"
-                } else {
-                    "this is the newest; {freeze} resumes"
-                };
-                let what = if end { live } else { "no earlier sample is kept" };
-                self.note = Some(self.keymap.fill(what));
-            }
+        let shown = self.frozen.as_ref().map(|frozen| frozen.at);
+        let Some(at) = shown.or(self.live.sample.as_ref().map(|sample| sample.at)) else { return false };
+        let moved = match self.replay {
+            Some(_) => self.step_replay(step),
+            None => self.store.after_step(at, step).inspect(|at| self.freeze_at(*at)).is_some(),
+        };
+        if !moved {
+            self.note = Some(match (step, &self.replay) {
+                (Step::Back | Step::ChangeBack, _) => "no earlier sample is kept".to_owned(),
+                (_, Some(replay)) => replay.end(),
+                (_, None) => self.keymap.fill("this is the newest; {freeze} resumes"),
+            });
         }
         true
     }

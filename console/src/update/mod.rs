@@ -5,10 +5,10 @@ mod act;
 mod keys;
 mod mouse;
 
-use crate::poll::Update;
-use crate::state::alerts::Raised;
 use crate::state::{Effect, Event, Model};
 use obol_fabric::Nanos;
+use obol_observe::sampling::Update;
+use obol_observe::sampling::alerts::Raised;
 use std::sync::Arc;
 
 impl Model {
@@ -66,7 +66,7 @@ impl Model {
             }
             Event::Tick(now) if self.replay.is_some() => {
                 self.now = now.max(self.now);
-                self.play()
+                self.advance()
             }
             Event::Tick(now) => {
                 let before = self.stale();

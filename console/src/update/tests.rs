@@ -1,19 +1,19 @@
 //! The effects of keys and updates on the console.
 
-use crate::poll::Update;
-use crate::poll::sample::DepartedRow;
 use crate::samples;
 use crate::screens::{self, members};
-use crate::state::data::Data;
 use crate::state::{Effect, Event, Mode, Model, RowId, ScreenId};
 use crate::view::tests::{broken, console, live, press};
 use crate::view::text;
 use obol_fabric::{Incarnation, Instant, Nanos};
 use obol_membership::Kind;
 use obol_membership::metrics::Counter;
+use obol_observe::sampling::Update;
+use obol_observe::sampling::data::Data;
+use obol_observe::sampling::sample::DepartedRow;
 use std::sync::Arc;
 
-fn news(model: &mut Model, sample: crate::poll::sample::Sample) -> bool {
+fn news(model: &mut Model, sample: obol_observe::sampling::sample::Sample) -> bool {
     model.reduce(Event::Update(Update::Sample(Box::new(sample))), &mut Vec::new())
 }
 

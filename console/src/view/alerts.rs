@@ -2,11 +2,12 @@
 //! screen.
 
 use crate::state::Model;
-use crate::state::alerts::Raised;
 use crate::theme::Tone;
 use crate::widgets::canvas::{Canvas, Cell, clock, wrapped};
 use obol_fabric::Instant;
+use obol_observe::advice;
 use obol_observe::calendar::age;
+use obol_observe::sampling::alerts::Raised;
 use ratatui::layout::Rect;
 
 /// Largest width of a page.
@@ -39,7 +40,8 @@ fn lines(model: &Model, wide: usize) -> Vec<(String, Tone)> {
             let since = format!("since {} ({})", clock(unix(spell.since)), age(sample.at.since(spell.since)));
             lines.push((format!("The cluster is {}  {since}", spell.health.name()), Tone::Title));
             lines.extend(spell.reasons.iter().map(|reason| (format!("! {reason}"), Tone::Warn)));
-            lines.push((format!("{INDENT}do: {}", spell.remedy()), Tone::Text));
+            let remedy = advice::of_health(spell.health).map(|remedy| format!("{INDENT}do: {remedy}"));
+            lines.extend(remedy.map(|remedy| (remedy, Tone::Text)));
             lines.push((format!("{INDENT}docs/alerts.md, {}", spell.section()), Tone::Dim));
         }
     }

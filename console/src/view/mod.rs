@@ -368,11 +368,16 @@ fn footer(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
             }
             let frozen = model.frozen.as_ref().map(|frozen| {
                 if let Some(replay) = &model.replay {
-                    let first = model.store.times().next().unwrap_or(frozen.at);
-                    let all = model.live.sample.as_ref().map_or(frozen.at, |last| last.at).since(first);
-                    let (sign, place) = (if replay.plays() { "playing" } else { "stopped" }, frozen.at.since(first));
+                    let place = frozen.at.since(replay.first().unwrap_or(frozen.at));
+                    let (all, is_all) = replay.span();
+                    let more = if is_all { "" } else { " or more" };
+                    let sign = match (replay.moves(), replay.plays()) {
+                        (true, false) => "moving",
+                        (_, true) => "playing",
+                        (false, false) => "stopped",
+                    };
                     let keys = model.keymap.fill(PLAY_KEYS);
-                    return format!("{sign} {} at {} of {}   {keys}", replay.name(), age(place), age(all));
+                    return format!("{sign} {} at {} of {}{more}   {keys}", replay.name(), age(place), age(all));
                 }
                 let behind = model.live.sample.as_ref().map_or(0, |s| s.at.since(frozen.at).0);
                 let keys = model.keymap.fill("{freeze} resumes live   {step-back} {step-forward} step   {event-back} {event-forward} view change");

@@ -4,11 +4,11 @@
 //! > rollout ./deploy 1.4: running for 1m 12s  failover p99 512us (before 480us, limit +20 % = 576us)
 //! ```
 
-use crate::state::data::Data;
 use crate::theme::Tone;
 use obol_fabric::Nanos;
 use obol_observe::annotations::RolloutStep;
 use obol_observe::calendar::age;
+use obol_observe::sampling::data::Data;
 
 /// How long the end of a rollout is shown.
 const SHOWN: Nanos = Nanos::from_secs(60);
@@ -45,10 +45,10 @@ pub(super) fn banner(data: &Data) -> Option<(&'static str, String, Tone)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::poll::sample::{MarkRow, Sample};
     use crate::samples;
     use obol_fabric::Instant;
     use obol_observe::annotations::{Mark, RolloutMark};
+    use obol_observe::sampling::sample::{MarkRow, Sample};
     use std::sync::Arc;
 
     const START: u64 = 3_600_000_000_000;

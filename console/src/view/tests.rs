@@ -3,9 +3,7 @@
 //! To accept intended changes: `OBOL_BLESS=1 cargo test --release -p obol-console --lib`, then
 //! review the difference.
 
-use crate::poll::Update;
-use crate::poll::record::{Header, Recorder, Recording};
-use crate::poll::sample::EventRow;
+use crate::samples::Recording;
 use crate::screens::{self, members};
 use crate::state::act::Verb;
 use crate::state::chaos::{Choice, DrillUpdate, Preview};
@@ -18,6 +16,9 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use obol_chaos::drills::engine::progress::{Followed, Progress, Stage};
 use obol_fabric::{Instant, Nanos};
 use obol_membership::Kind;
+use obol_observe::sampling::Update;
+use obol_observe::sampling::record::{Header, Recorder};
+use obol_observe::sampling::sample::EventRow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -279,8 +280,9 @@ fn chaos() {
 fn replayed(width: u16, height: u16) -> Model {
     let live = broken(width, height);
     let mut model = console(width, height);
-    model.replay(live.store.iter().map(|sample| (*sample).clone()).collect());
-    while model.store.after(model.frozen.as_ref().expect("shown").at).is_some() {
+    let samples: Vec<_> = live.store.iter().map(|sample| (*sample).clone()).collect();
+    model.replay(samples::tape(&samples));
+    while !model.replay.as_ref().expect("a replay").is_at_end() {
         press(&mut model, "]");
     }
     model
@@ -450,7 +452,7 @@ fn late(width: u16, height: u16) -> Model {
     let mut model = console(width, height);
     for quarter in 0..640 {
         let mut sample = samples::healthy(Instant(START.0 + quarter * 250_000_000));
-        let late = |at: usize, sample: &mut crate::poll::sample::Sample, n| {
+        let late = |at: usize, sample: &mut obol_observe::sampling::sample::Sample, n| {
             sample.processes[at].counters[obol_membership::metrics::Counter::RenewalsLate as usize] += n;
         };
         late(3, &mut sample, quarter.min(20));

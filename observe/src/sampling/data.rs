@@ -1,23 +1,22 @@
 //! Data derived from the samples so far: rates, ages, names, time lines. It depends only on the
 //! sequence of samples, so a recording gives the same as the live console.
 
-use crate::poll::sample::{ChangeRow, EventRow, Life, MarkRow, ProcessRow, Sample, ViewRow};
-use crate::state::alerts;
-use crate::state::store::Store;
-use crate::state::windows::{WINDOW, Windows};
+use crate::event_text;
+use crate::failovers::{self, Departures, Failover};
+use crate::sampling::alerts;
+use crate::sampling::sample::{ChangeRow, EventRow, Life, MarkRow, ProcessRow, Sample, ViewRow};
+use crate::sampling::windows::{WINDOW, Windows};
+use crate::timeline::History;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::Kind;
 use obol_membership::metrics::Counter;
 use obol_membership::recorder::EventKind;
-use obol_observe::event_text;
-use obol_observe::failovers::{self, Departures, Failover};
-use obol_observe::timeline::History;
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use strum::VariantArray;
 
 /// Events to keep for the log.
-pub(crate) const EVENTS_MAX: usize = 4096;
+pub const EVENTS_MAX: usize = 4096;
 /// Members whose names are kept, including former ones.
 const NAMES_MAX: usize = 4096;
 /// Annotations to keep.
@@ -29,9 +28,9 @@ const DECIDED_MAX: usize = 1024;
 /// Rates are over this time, or less if less is known.
 const RATE_OVER: Nanos = Nanos::from_secs(1);
 /// Duration of one cell of a row's history, and the number of cells.
-pub(crate) const CELL: Nanos = Nanos::from_secs(5);
+pub const CELL: Nanos = Nanos::from_secs(5);
 /// A minute.
-pub(crate) const CELLS: usize = 12;
+pub const CELLS: usize = 12;
 
 /// The life of a process, and its counters of [`SINCE`].
 type Counted = ((u32, u64, u16), [u64; SINCE.len()]);
@@ -48,12 +47,12 @@ const RATED: [Counter; 3] = [Counter::RenewalsOnTime, Counter::RenewalsLate, Cou
 
 /// One process over time.
 #[derive(Clone, Debug)]
-pub(crate) struct Track {
+pub struct Track {
     /// Pid, start time and seat.
     process: (u32, u64, u16),
     incarnation: Incarnation,
     /// Its last state.
-    pub(crate) life: Life,
+    pub life: Life,
     heartbeat: u64,
     /// Its last counters of [`SINCE`].
     counted: [u64; SINCE.len()],
@@ -184,48 +183,48 @@ impl Track {
     }
 
     /// The rate per second of a renewal counter; `None` before there are two samples of this life.
-    pub(crate) fn rate(&self, counter: Counter) -> Option<f64> {
+    pub fn rate(&self, counter: Counter) -> Option<f64> {
         let which = RATED.iter().position(|rated| *rated == counter)?;
         let (first, last) = (self.points.front()?, self.points.back()?);
         per_second(last.counts[which].checked_sub(first.counts[which])?, last.at.since(first.at))
     }
 
     /// The increase of an alert counter in the last minute, to [`CELL`]; `None` for other counters.
-    pub(crate) fn in_minute(&self, counter: Counter) -> Option<u64> {
+    pub fn in_minute(&self, counter: Counter) -> Option<u64> {
         let which = WATCHED.iter().position(|watched| *watched == counter)?;
         let (_, then) = self.past.front()?;
         self.watched[which].checked_sub(then[which])
     }
 
     /// The least margin of its lease in the last minute, zero if it ran out.
-    pub(crate) fn least(&self) -> Option<Nanos> {
+    pub fn least(&self) -> Option<Nanos> {
         self.extremes.iter().map(|(_, least, _)| *least).filter(|least| *least != UNKNOWN).min()
     }
 
     /// In how many cells of the last minute the least margin was below a limit, from this long after its
     /// start on.
-    pub(crate) fn thin_cells(&self, limit: Nanos, after: Nanos) -> usize {
+    pub fn thin_cells(&self, limit: Nanos, after: Nanos) -> usize {
         let from = self.started + after;
         self.extremes.iter().filter(|(at, least, _)| *least < limit && *at >= from).count()
     }
 
     /// The longest renewal in the last minute.
-    pub(crate) fn slowest(&self) -> Option<Nanos> {
+    pub fn slowest(&self) -> Option<Nanos> {
         self.extremes.iter().map(|(.., slowest)| *slowest).filter(|slowest| *slowest != UNKNOWN).max()
     }
 
     /// For how long its heartbeat has stalled.
-    pub(crate) fn still(&self, now: Instant) -> Nanos {
+    pub fn still(&self, now: Instant) -> Nanos {
         now.since(self.moved)
     }
 
     /// The age of the last consistent read of its lease page.
-    pub(crate) fn age(&self, now: Instant) -> Nanos {
+    pub fn age(&self, now: Instant) -> Nanos {
         now.since(self.read)
     }
 
     /// For how long it has been in its state; `None` if unknown.
-    pub(crate) fn since(&self, now: Instant) -> Option<Nanos> {
+    pub fn since(&self, now: Instant) -> Option<Nanos> {
         self.since.map(|since| now.since(since))
     }
 
@@ -243,7 +242,7 @@ impl Track {
     }
 
     /// Renewals per second over the last minute, oldest first.
-    pub(crate) fn cells(&self) -> impl ExactSizeIterator<Item = Option<f64>> + '_ {
+    pub fn cells(&self) -> impl ExactSizeIterator<Item = Option<f64>> + '_ {
         self.cells.iter().map(|rate| (!rate.is_nan()).then(|| f64::from(*rate)))
     }
 }
@@ -284,49 +283,49 @@ impl Decided {
 }
 
 /// View changes of a cluster whose decisions no event shows.
-pub(crate) struct UnreadViews {
-    pub(crate) missing: u64,
+pub struct UnreadViews {
+    pub missing: u64,
     /// All of them.
-    pub(crate) of: u64,
+    pub of: u64,
     /// The first decision that an event shows.
-    pub(crate) first: Option<Instant>,
+    pub first: Option<Instant>,
 }
 
 /// The data derived from the samples.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Data {
+pub struct Data {
     /// The newest sample.
-    pub(crate) sample: Option<Arc<Sample>>,
+    pub sample: Option<Arc<Sample>>,
     /// Which cluster it is of, and its newest view.
     cluster: (Option<u64>, Option<ViewId>),
     /// Its cluster and newest view.
-    pub(crate) tracks: BTreeMap<Name, Box<Track>>,
+    pub tracks: BTreeMap<Name, Box<Track>>,
     /// The newest events, oldest first.
-    pub(crate) events: VecDeque<EventRow>,
+    pub events: VecDeque<EventRow>,
     /// How many older events there were.
-    pub(crate) events_gone: u64,
+    pub events_gone: u64,
     /// Distributions of durations.
-    pub(crate) windows: Windows,
+    pub windows: Windows,
     /// Annotations, oldest first.
-    pub(crate) marks: VecDeque<MarkRow>,
+    pub marks: VecDeque<MarkRow>,
     /// The newest mark of a rollout, and when it began.
-    pub(crate) rollout: Option<(Instant, MarkRow)>,
+    pub rollout: Option<(Instant, MarkRow)>,
     /// When the first sample was read.
-    pub(crate) began: Option<Instant>,
+    pub began: Option<Instant>,
     /// Counts since the newest annotation of an operator.
-    pub(crate) since: Since,
+    pub since: Since,
     /// Active alerts: name and clause.
-    pub(crate) alerts: Vec<(&'static str, String)>,
+    pub alerts: Vec<(&'static str, String)>,
     /// The same with more of each, and those before.
-    pub(crate) alerting: alerts::Alerting,
+    pub alerting: alerts::Alerting,
     /// Counters of processes that are not listed now, to continue from if they are listed again.
     gone: BTreeMap<Name, Counted>,
     /// Time lines of views.
-    pub(crate) history: History,
+    pub history: History,
     /// The changes of the known views.
-    pub(crate) changes: BTreeMap<ViewId, Vec<ChangeRow>>,
+    pub changes: BTreeMap<ViewId, Vec<ChangeRow>>,
     /// Who departed by which view.
-    pub(crate) departures: Departures,
+    pub departures: Departures,
     decided: Decided,
     /// The durations of leases in the last minute, and when each was last seen.
     leases: VecDeque<(Instant, Nanos)>,
@@ -336,23 +335,21 @@ pub(crate) struct Data {
 
 impl Data {
     /// Adds the next sample.
-    pub(crate) fn take(&mut self, sample: Arc<Sample>) {
+    pub fn take(&mut self, sample: Arc<Sample>) {
         self.pass(&sample);
         self.sample = Some(sample);
         alerts::take(self, true);
     }
 
-    /// Adds the samples of a store after `after` up to `to`; only the last is examined in full.
-    pub(crate) fn take_from(&mut self, store: &Store, after: Option<Instant>, to: Instant) {
-        if let Some(last) = store.show(after, to, |sample| self.pass(sample)) {
-            self.sample = Some(last);
-            alerts::take(self, false);
-        }
+    /// Ends a sequence of samples that were [passed](Self::pass) with the last of them, which is examined in full.
+    pub fn end_with(&mut self, last: Arc<Sample>) {
+        self.sample = Some(last);
+        alerts::take(self, false);
     }
 
     /// Whether a sample is of another cluster of this name. Old recordings have no cluster id: then
     /// it is another one if its views restart and all its processes are unknown.
-    pub(crate) fn is_of_another_cluster(&self, sample: &Sample) -> bool {
+    pub fn is_of_another_cluster(&self, sample: &Sample) -> bool {
         let (id, view) = self.cluster;
         if id.zip(sample.cluster_id).is_some_and(|(known, now)| known != now) {
             return true;
@@ -365,7 +362,7 @@ impl Data {
 
     /// Adds a sample, without checking for problems. Data of a previous cluster is dropped, because
     /// incarnations and views restart.
-    fn pass(&mut self, sample: &Sample) {
+    pub fn pass(&mut self, sample: &Sample) {
         if self.is_of_another_cluster(sample) {
             *self = Self::default();
         }
@@ -488,7 +485,7 @@ impl Data {
     }
 
     /// The name of an incarnation.
-    pub(crate) fn who(&self, incarnation: Incarnation) -> String {
+    pub fn who(&self, incarnation: Incarnation) -> String {
         match self.names.get(&incarnation) {
             Some(name) => format!("{name} ({incarnation})"),
             None => format!("incarnation {incarnation}"),
@@ -496,23 +493,23 @@ impl Data {
     }
 
     /// Who reported a death; `None` if no view that was seen says it.
-    pub(crate) fn accuser(&self, dead: &failovers::Dead) -> Option<String> {
+    pub fn accuser(&self, dead: &failovers::Dead) -> Option<String> {
         (dead.accuser != Incarnation::NONE).then(|| self.who(dead.accuser))
     }
 
     /// Describes an event, with names for incarnations.
-    pub(crate) fn describe(&self, event: &EventRow) -> String {
+    pub fn describe(&self, event: &EventRow) -> String {
         event_text::describe(event.event, event.a, event.b, |n| self.who(Incarnation(n)))
     }
 
     /// All failovers of the kept events, oldest first.
-    pub(crate) fn failovers(&self) -> Vec<Failover> {
+    pub fn failovers(&self) -> Vec<Failover> {
         failovers::all(&self.events.iter().map(EventRow::seen), &self.departures)
     }
 
     /// The view changes whose decisions no event shows: flight recorders keep the newest events, and
     /// end with their processes. `None` if there are none.
-    pub(crate) fn unread_views(&self) -> Option<UnreadViews> {
+    pub fn unread_views(&self) -> Option<UnreadViews> {
         let newest = self.decided.known.0;
         let seen = (self.decided.newest.len() as u64).saturating_add(self.decided.older);
         let missing = newest.saturating_sub(seen);
@@ -520,28 +517,28 @@ impl Data {
     }
 
     /// The newest annotation of an operator, or the begin of a rollout.
-    pub(crate) fn note(&self) -> Option<&MarkRow> {
+    pub fn note(&self) -> Option<&MarkRow> {
         self.marks.iter().rev().find(|mark| mark.divides())
     }
 
     /// From when on the counts since the newest annotation are: later than it if there was no
     /// sample at its time.
-    pub(crate) fn counted_since(&self) -> Option<Instant> {
+    pub fn counted_since(&self) -> Option<Instant> {
         Some(self.note()?.at.max(self.began?))
     }
 
     /// How long leases were at least in the last minute, by its views.
-    pub(crate) fn shortest_lease(&self) -> Option<Nanos> {
+    pub fn shortest_lease(&self) -> Option<Nanos> {
         self.leases.iter().map(|(_, lease)| *lease).min()
     }
 
     /// The lease duration of the newest view.
-    pub(crate) fn lease(&self) -> Option<Nanos> {
+    pub fn lease(&self) -> Option<Nanos> {
         Some(self.sample.as_ref()?.view.as_ref()?.lease)
     }
 
     /// The status of a process.
-    pub(crate) fn status(&self, row: &ProcessRow) -> Status {
+    pub fn status(&self, row: &ProcessRow) -> Status {
         let Some(sample) = &self.sample else { return Status::Stale };
         let newest = sample.view.as_ref().map(|view| view.id);
         let holds = row.kind != Kind::Coordinator;
@@ -562,10 +559,10 @@ impl Data {
 
 /// Counts since an annotation, over all lives of the processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Since([u64; SINCE.len()]);
+pub struct Since([u64; SINCE.len()]);
 
 /// The counters shown since an annotation, with their labels.
-pub(crate) const SINCE: [(&str, Counter); 7] = [
+pub const SINCE: [(&str, Counter); 7] = [
     ("joined", Counter::Joins),
     ("left", Counter::Leaves),
     ("failed", Counter::Failures),
@@ -588,14 +585,14 @@ impl Since {
     }
 
     /// Each with its label.
-    pub(crate) fn each(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+    pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         SINCE.iter().map(|(name, _)| *name).zip(self.0)
     }
 }
 
 /// The status of a process, those that need attention first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, VariantArray)]
-pub(crate) enum Status {
+pub enum Status {
     /// Its process is dead.
     Down,
     /// It is stopped; its last data is still readable.
@@ -620,7 +617,7 @@ pub(crate) enum Status {
 
 impl Status {
     /// A sign and a word, so that no colour is needed.
-    pub(crate) const fn words(self) -> (&'static str, &'static str) {
+    pub const fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::Down => ("x", "down"),
             Self::Frozen => ("=", "frozen"),

@@ -1,6 +1,6 @@
-//! What hooks are called for.
+//! An event that a hook can be called for.
 
-use obol_observe::calendar;
+use crate::calendar;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -141,25 +141,5 @@ impl Event {
     /// When, in UTC.
     pub fn time(&self) -> String {
         calendar::utc(self.unix, "%FT%T.%6fZ")
-    }
-}
-
-#[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-
-    pub(crate) fn event(kind: Kind, title: &str) -> Event {
-        Event {
-            id: format!("00ff-{title}"),
-            kind,
-            unix: 1_795_572_847_120_394_811,
-            cluster: "default".to_owned(),
-            identity: "00000000000000ff".to_owned(),
-            severity: Severity::Warning,
-            state: State::Event,
-            subject: "node-2".to_owned(),
-            title: title.to_owned(),
-            details: Map::from_iter([("view".to_owned(), 8.into())]),
-        }
     }
 }

@@ -1,8 +1,5 @@
 //! Artificial samples for tests.
 
-use crate::poll::sample::{
-    ChangeRow, Cost, EventRow, LeaseRow, Life, PathRow, ProcessRow, Sample, SpanRow, ViewRow,
-};
 use obol_fabric::ip::PulsePathState;
 use obol_fabric::metrics::bucket;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
@@ -14,7 +11,14 @@ use obol_membership::{Kind, Reason};
 use obol_observe::Health;
 use obol_observe::histograms::Counts;
 use obol_observe::replicas::{Doing, Log, Replica, Replicas};
+use obol_observe::sampling::record::{Header, Reading, Recorder, RecordingError};
+use obol_observe::sampling::sample::{
+    ChangeRow, Cost, EventRow, LeaseRow, Life, PathRow, ProcessRow, Sample, SpanRow, ViewRow,
+};
+use obol_observe::sampling::tape::Tape;
 use obol_profiles::Alert;
+use std::io::{Read, Write as _};
+use std::path::Path;
 
 /// 2023-11-14 22:13:20 UTC, when the host's clock was at zero.
 const UNIX: u64 = 1_700_000_000_000_000_000;
@@ -273,4 +277,71 @@ pub(crate) fn degraded(at: Instant) -> Sample {
         row("app-1", app, EventKind::Service, 260, 7, 0),
     ];
     sample
+}
+
+/// A recording of these samples.
+pub(crate) fn written(samples: &[Sample]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut recorder =
+        Recorder::begin(&mut bytes, Path::new("memory"), &Header::new(name("default"))).expect("written");
+    samples.iter().for_each(|sample| recorder.sample(sample).expect("written"));
+    drop(recorder);
+    bytes
+}
+
+/// The bytes of a frame with a valid checksum.
+pub(crate) fn frame(payload: &[u8]) -> Vec<u8> {
+    let mut bytes = u32::try_from(payload.len()).expect("small").to_le_bytes().to_vec();
+    bytes.extend(crc32fast::hash(payload).to_le_bytes());
+    bytes.extend(payload);
+    bytes
+}
+
+/// A recording of these bytes, in a file without a name.
+pub(crate) fn opened(bytes: &[u8]) -> Result<Tape, RecordingError> {
+    let mut file = tempfile::tempfile().expect("made");
+    file.write_all(bytes).expect("written");
+    Tape::of(file, Path::new("night.obolrec"))
+}
+
+/// A recording of these samples, in a file without a name.
+pub(crate) fn tape(samples: &[Sample]) -> Tape {
+    opened(&written(samples)).expect("a recording")
+}
+
+/// The same of what may not be samples.
+pub(crate) fn tape_of_values(samples: &[serde_json::Value]) -> Tape {
+    let frames = samples.iter().map(|sample| serde_json::json!({ "sample": sample }).to_string());
+    let frames: Vec<u8> = frames.flat_map(|payload| frame(payload.as_bytes())).collect();
+    opened(&[written(&[]), frames].concat()).expect("a recording")
+}
+
+/// A recording that was read as a whole.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Recording {
+    pub(crate) header: Header,
+    pub(crate) samples: Vec<Sample>,
+    /// Bytes at the end that are ignored.
+    pub(crate) torn: u64,
+}
+
+impl Recording {
+    /// Reads a file.
+    pub(crate) fn open(path: &Path) -> Result<Self, RecordingError> {
+        Self::rest(Reading::open(path)?)
+    }
+
+    /// Reads from any reader; `path` is for errors.
+    pub(crate) fn read(from: impl Read, path: &Path) -> Result<Self, RecordingError> {
+        Self::rest(Reading::begin(from, path)?)
+    }
+
+    fn rest<R: Read>(mut reading: Reading<R>) -> Result<Self, RecordingError> {
+        let mut samples = Vec::new();
+        while let Some(sample) = reading.sample()? {
+            samples.push(sample);
+        }
+        let torn = reading.torn();
+        Ok(Self { header: reading.header, samples, torn })
+    }
 }

@@ -1,12 +1,16 @@
 //! Outages: all intervals of a report in which the cluster was not healthy, and why.
 
-use crate::poll::sample::Sample;
 use obol_fabric::{Instant, Nanos};
 use obol_observe::Health;
 use obol_observe::calendar::age;
+use obol_observe::sampling::sample::Sample;
+use std::collections::VecDeque;
 
 /// Distinct reasons listed per interval at most, the first ones.
 const REASONS_MAX: usize = 16;
+
+/// Intervals that are listed at most, the newest.
+const OUTAGES_MAX: usize = 1 << 13;
 
 /// The reason of an interval without samples between two clusters.
 const NO_CLUSTER: &str = "this cluster ended, and another of the same name began";
@@ -88,24 +92,49 @@ fn says(reason: &str, other: &str) -> bool {
     more.is_some_and(|more| more.is_empty() || more.starts_with(": ") || more.starts_with(" ("))
 }
 
-/// All intervals in which the cluster was not healthy, oldest first.
+/// Time without service, in separate intervals that follow each other.
+#[derive(Clone, Copy, Debug, Default)]
+struct WithoutService {
+    sum: Nanos,
+    intervals: usize,
+    /// When the newest of them ended.
+    ended: Option<Instant>,
+}
+
+impl WithoutService {
+    fn and(mut self, outage: &Outage) -> Self {
+        if outage.serves() == Some(false) {
+            let is_new = self.ended.replace(outage.to) != Some(outage.from);
+            self.sum = self.sum.saturating_add(outage.span());
+            self.intervals += usize::from(is_new);
+        }
+        self
+    }
+}
+
+/// All intervals in which the cluster was not healthy.
 #[derive(Debug, Default)]
-pub(super) struct Outages(Vec<Outage>);
+pub(super) struct Outages {
+    /// Oldest first.
+    listed: VecDeque<Outage>,
+    /// How many older ones are not listed, and the time without service of these.
+    dropped: (u64, WithoutService),
+}
 
 impl Outages {
     /// Adds the next sample of the same cluster.
     pub(super) fn take(&mut self, sample: &Sample) {
-        if let Some(last) = self.0.last_mut().filter(|last| last.lasts) {
+        if let Some(last) = self.listed.back_mut().filter(|last| last.lasts) {
             last.to = sample.at;
             last.lasts = last.health == Some(sample.health);
         }
         if sample.health == Health::Healthy {
             return;
         }
-        if self.0.last().is_none_or(|last| !last.lasts) {
-            self.0.push(Outage::new(Some(sample.health), sample.at));
+        if self.listed.back().is_none_or(|last| !last.lasts) {
+            self.push(Outage::new(Some(sample.health), sample.at));
         }
-        if let Some(last) = self.0.last_mut() {
+        if let Some(last) = self.listed.back_mut() {
             last.add(&sample.reasons);
         }
     }
@@ -121,32 +150,41 @@ impl Outages {
     }
 
     fn gap(&mut self, last: &Sample, to: Instant, why: &str) {
-        if let Some(open) = self.0.last_mut().filter(|open| open.lasts) {
+        if let Some(open) = self.listed.back_mut().filter(|open| open.lasts) {
             (open.to, open.lasts) = (last.at, false);
         }
-        self.0.push(Outage { to, reasons: vec![why.to_owned()], ..Outage::new(None, last.at) });
+        self.push(Outage { to, reasons: vec![why.to_owned()], ..Outage::new(None, last.at) });
+    }
+
+    fn push(&mut self, outage: Outage) {
+        self.listed.push_back(outage);
+        if self.listed.len() > OUTAGES_MAX
+            && let Some(gone) = self.listed.pop_front()
+        {
+            let (dropped, without_service) = self.dropped;
+            self.dropped = (dropped + 1, without_service.and(&gone));
+        }
+    }
+
+    /// How many older ones are not listed.
+    pub(super) const fn dropped(&self) -> u64 {
+        self.dropped.0
     }
 
     /// The name of the state at the end, unless healthy.
     pub(super) fn at_end(&self) -> Option<&'static str> {
-        self.0.last().filter(|outage| outage.lasts).map(Outage::name)
+        self.listed.back().filter(|outage| outage.lasts).map(Outage::name)
     }
 
-    /// All of them.
-    pub(super) fn iter(&self) -> std::slice::Iter<'_, Outage> {
-        self.0.iter()
+    /// Those that are listed, oldest first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Outage> {
+        self.listed.iter()
     }
 
     /// The total time without service, and the number of separate intervals.
     pub(super) fn without_service(&self) -> (Nanos, usize) {
-        let mut ended = None;
-        self.iter().filter(|outage| outage.serves() == Some(false)).fold(
-            (Nanos::ZERO, 0),
-            |(sum, n), outage| {
-                let is_new = ended.replace(outage.to) != Some(outage.from);
-                (sum.saturating_add(outage.span()), n + usize::from(is_new))
-            },
-        )
+        let all = self.iter().fold(self.dropped.1, WithoutService::and);
+        (all.sum, all.intervals)
     }
 
     /// The same as text; `None` if programs could always act.
@@ -160,6 +198,21 @@ impl Outages {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_too_many_outages_the_newest_are_listed_and_the_time_is_that_of_all() {
+        let mut outages = Outages::default();
+        let all = 3 * OUTAGES_MAX as u64;
+        for n in 0..all {
+            let mut sample = crate::samples::empty(Instant(n * 1_000_000_000));
+            // Two intervals without service follow each other, then there is service for a second.
+            sample.health = [Health::Unavailable, Health::Unreachable, Health::Healthy][n as usize % 3];
+            outages.take(&sample);
+        }
+        assert_eq!(outages.without_service(), (Nanos::from_secs(2 * all / 3), OUTAGES_MAX));
+        assert_eq!((outages.iter().count(), outages.dropped()), (OUTAGES_MAX, OUTAGES_MAX as u64));
+        assert_eq!(outages.iter().next().map(|first| first.from), Some(Instant(all / 2 * 1_000_000_000)));
+    }
 
     #[test]
     fn a_reason_is_said_once_with_how_it_came_about() {

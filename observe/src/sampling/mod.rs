@@ -1,15 +1,19 @@
-//! Sources of samples. Each runs on a thread of its own, so that its waits delay neither keys nor
-//! drawing.
+//! A cluster over time: samples of a live cluster or of a recording, and what is derived from them. It depends on
+//! the samples alone, so a recording gives the same as the live cluster.
 
-pub(crate) mod live;
-pub(crate) mod record;
-pub(crate) mod sample;
+pub mod alerts;
+pub mod data;
+pub mod live;
+pub mod record;
+pub mod sample;
+pub mod tape;
+pub mod windows;
 
 use sample::Sample;
 
 /// An update from a source.
 #[derive(Clone, Debug)]
-pub(crate) enum Update {
+pub enum Update {
     /// The cluster at one moment.
     Sample(Box<Sample>),
     /// The cluster cannot be read; the source keeps trying.
@@ -20,7 +24,7 @@ pub(crate) enum Update {
 }
 
 /// Receives the updates of a source.
-pub(crate) trait Sink {
+pub trait Sink {
     /// Handles an update; false ends the source.
     fn take(&mut self, update: Update) -> bool;
 }

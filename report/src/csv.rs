@@ -1,7 +1,7 @@
 //! Failovers as comma-separated values (RFC 4180), one per line; times in nanoseconds, unknown
 //! phases empty.
 
-use crate::report::Report;
+use crate::Report;
 use obol_observe::failovers::PHASES;
 use std::fmt::Write as _;
 

@@ -2,21 +2,25 @@
 
 use super::outages::Outages;
 use super::{Interval, Part, Report};
-use crate::poll::sample::{EventRow, Sample};
-use crate::state::data::Data;
-use crate::state::windows::Set;
 use obol_fabric::{Instant, Name};
 use obol_membership::recorder::EventKind;
 use obol_observe::failovers::{self, Failover};
+use obol_observe::sampling::data::Data;
+use obol_observe::sampling::sample::{EventRow, Sample};
+use obol_observe::sampling::windows::Set;
 use obol_observe::{ObservedEvent, Renewals};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Events that are searched for failovers at a time. A failover has some tens of them.
 const EVENTS_AT_ONCE: usize = 1 << 15;
 /// Intervals of the histogram log at most: of a longer recording, they get longer.
 const INTERVALS_MAX: usize = 1 << 14;
-/// Failovers that are listed at most, the newest.
+/// Failovers of one cluster that are listed at most, the newest.
 const FAILOVERS_MAX: usize = 1 << 16;
+/// Clusters of which events, names and failovers are kept at most, the newest: each takes as much memory as the
+/// console.
+const PARTS_MAX: usize = 32;
 
 /// A report in the making.
 pub(super) struct Builder {
@@ -24,12 +28,13 @@ pub(super) struct Builder {
     first: Option<Arc<Sample>>,
     last: Option<Arc<Sample>>,
     samples: u64,
-    parts: Vec<Part>,
+    parts: VecDeque<Part>,
     /// Of the newest cluster.
     data: Data,
     failovers: Vec<Failover>,
-    /// Failovers that were dropped.
+    /// Failovers and whole clusters that were dropped.
     dropped: u64,
+    dropped_parts: u64,
     /// The newest events, not yet searched for failovers.
     events: Vec<ObservedEvent>,
     outages: Outages,
@@ -45,10 +50,11 @@ impl Builder {
             first: None,
             last: None,
             samples: 0,
-            parts: Vec::new(),
+            parts: VecDeque::new(),
             data: Data::default(),
             failovers: Vec::new(),
             dropped: 0,
+            dropped_parts: 0,
             events: Vec::new(),
             outages: Outages::default(),
             totals: Set::default(),
@@ -126,7 +132,25 @@ impl Builder {
         let rest = failovers::all(&std::mem::take(&mut self.events).into_iter(), &self.data.departures);
         self.keep(rest);
         let (data, failovers) = (std::mem::take(&mut self.data), std::mem::take(&mut self.failovers));
-        self.parts.push(Part { data, failovers });
+        self.parts.push_back(Part { data, failovers });
+        if self.parts.len() > PARTS_MAX
+            && let Some(gone) = self.parts.pop_front()
+        {
+            self.dropped += gone.failovers.len() as u64;
+            self.dropped_parts += 1;
+        }
+    }
+
+    /// Says what was dropped, if anything.
+    fn gap(&self) -> Option<String> {
+        let counts = [
+            (self.dropped_parts, "clusters with their events and annotations"),
+            (self.dropped, "failovers"),
+            (self.outages.dropped(), "outages"),
+        ];
+        let dropped: Vec<String> =
+            counts.into_iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
+        (!dropped.is_empty()).then(|| format!("{} before those that are listed", dropped.join(", ")))
     }
 
     /// Events and intervals in memory.
@@ -135,18 +159,24 @@ impl Builder {
         self.events.len() + self.intervals.len()
     }
 
+    /// Clusters in memory.
+    #[cfg(test)]
+    pub(super) fn parts(&self) -> usize {
+        self.parts.len() + 1
+    }
+
     /// The report; `None` if there was no sample.
     pub(super) fn finish(mut self) -> Option<Report> {
         let (first, last) = self.first.clone().zip(self.last.clone())?;
         self.end_part();
-        let Self { cluster, samples, parts, outages, totals, intervals, renewals, dropped, .. } = self;
-        let gap = (dropped > 0).then(|| format!("{dropped} failovers before those that are listed"));
+        let gap = self.gap();
+        let Self { cluster, samples, parts, outages, totals, intervals, renewals, .. } = self;
         Some(Report {
             cluster,
             samples,
             first: (first.at, first.unix),
             last,
-            parts,
+            parts: parts.into(),
             outages,
             totals,
             intervals,

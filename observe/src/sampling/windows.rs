@@ -1,29 +1,29 @@
 //! Distributions of durations over windows: the last minute, the minute before it, and the minute
 //! before a mark. They are sums of the counts between two polls, so nothing is lost.
 
-use crate::poll::sample::SpanRow;
+use crate::histograms::Counts;
+use crate::sampling::sample::SpanRow;
 use obol_fabric::{Instant, Nanos};
 use obol_membership::metrics::Histogram;
-use obol_observe::histograms::Counts;
 use std::collections::VecDeque;
 
 /// Duration of a window.
-pub(crate) const WINDOW: Nanos = Nanos::from_secs(60);
+pub const WINDOW: Nanos = Nanos::from_secs(60);
 
 /// Percentiles, and the samples that each needs: with fewer, the worst sample may be better than
 /// the percentile with more than 5 % probability.
-pub(crate) const PERCENTILES: [(&str, f64, u64); 4] =
+pub const PERCENTILES: [(&str, f64, u64); 4] =
     [("p50", 0.5, 5), ("p90", 0.9, 29), ("p99", 0.99, 299), ("p99.9", 0.999, 2995)];
 
 /// One of [`PERCENTILES`], with enough samples. If small values are bad, it counts from above.
-pub(crate) fn percentile(counts: &Counts, at: usize, small_is_bad: bool) -> Option<Nanos> {
+pub fn percentile(counts: &Counts, at: usize, small_is_bad: bool) -> Option<Nanos> {
     let (_, q, least) = *PERCENTILES.get(at)?;
     let q = if small_is_bad { 1.0 - q } else { q };
     (counts.len() >= least).then(|| counts.quantile(q))?
 }
 
 /// One distribution for each of [`Histogram::ALL`].
-pub(crate) type Set = [Counts; Histogram::ALL.len()];
+pub type Set = [Counts; Histogram::ALL.len()];
 
 /// The counts around one moment.
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ struct Part {
 
 /// The reference of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Before {
+pub enum Before {
     /// The minute before it.
     Minute,
     /// The minute before the newest mark, compared with everything after it.
@@ -43,7 +43,7 @@ pub(crate) enum Before {
 
 /// Distributions over the last two minutes.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Windows {
+pub struct Windows {
     parts: VecDeque<Part>,
     /// The newest mark: its time, and the minute before it.
     marked: Option<(Instant, Set)>,
@@ -59,7 +59,7 @@ fn add(set: &mut Set, more: &Set) {
 
 impl Windows {
     /// Adds the counts up to this moment.
-    pub(crate) fn take(&mut self, at: Instant, spans: &[SpanRow]) {
+    pub fn take(&mut self, at: Instant, spans: &[SpanRow]) {
         if spans.is_empty() {
             return;
         }
@@ -77,7 +77,7 @@ impl Windows {
     }
 
     /// Sets the mark, to compare with the minute before it.
-    pub(crate) fn mark(&mut self, at: Instant) {
+    pub fn mark(&mut self, at: Instant) {
         self.marked = Some((at, self.between(at - WINDOW, at)));
         self.since_mark = self.between(at, Instant(u64::MAX));
     }
@@ -92,13 +92,13 @@ impl Windows {
     }
 
     /// The last minute.
-    pub(crate) fn last(&self) -> Set {
+    pub fn last(&self) -> Set {
         let Some(newest) = self.parts.back().map(|part| part.at) else { return Set::default() };
         self.between(newest - WINDOW, newest)
     }
 
     /// The two sides of the comparison: before, and after.
-    pub(crate) fn compared(&self) -> (Before, Set, Set) {
+    pub fn compared(&self) -> (Before, Set, Set) {
         if let Some((_, before)) = &self.marked {
             return (Before::Mark, before.clone(), self.since_mark.clone());
         }

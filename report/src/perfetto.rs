@@ -2,7 +2,7 @@
 //! with its stamps, and each failover with its phases as nested asynchronous spans. Times count
 //! from whatever was first: readers refuse negative ones.
 
-use crate::report::Report;
+use crate::Report;
 use obol_fabric::{Instant, Name};
 use obol_observe::failovers::{Failover, PHASES};
 use obol_term::output::Failure;

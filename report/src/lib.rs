@@ -7,17 +7,10 @@ mod document;
 mod hdr;
 mod json;
 mod openmetrics;
+pub mod options;
 mod outages;
 mod perfetto;
-pub(crate) mod svg;
 
-use crate::options::{Report as Options, ReportFormat};
-use crate::poll::live::{Live, POLL_EVERY, Rate};
-use crate::poll::record::Reading;
-use crate::poll::sample::{MarkRow, Sample};
-use crate::poll::{Sink, Update};
-use crate::state::data::Data;
-use crate::state::windows::{PERCENTILES, Set, percentile};
 use builder::Builder;
 use clap::ValueEnum;
 use obol_fabric::host::clock;
@@ -28,8 +21,15 @@ use obol_observe::Renewals;
 use obol_observe::calendar::iso;
 use obol_observe::failovers::Failover;
 use obol_observe::histograms::Counts;
+use obol_observe::sampling::data::Data;
+use obol_observe::sampling::live::{Live, POLL_EVERY, Rate};
+use obol_observe::sampling::record::Reading;
+use obol_observe::sampling::sample::{MarkRow, Sample};
+use obol_observe::sampling::windows::{PERCENTILES, Set, percentile};
+use obol_observe::sampling::{Sink, Update};
 use obol_term::output::{self, Failure};
 use obol_term::plain;
+use options::{Report as Options, ReportFormat};
 use outages::Outages;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -37,8 +37,8 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 /// The data of a report.
-pub(crate) struct Report {
-    pub(crate) cluster: Name,
+pub struct Report {
+    cluster: Name,
     /// How many it is made of; at least one.
     samples: u64,
     /// When the first was read, by both clocks.
@@ -100,7 +100,7 @@ impl Part {
 
 /// One distribution in figures. For the margin small values are bad, so its percentiles count from
 /// above.
-pub(crate) struct Latency {
+struct Latency {
     pub(crate) of: Histogram,
     pub(crate) n: u64,
     /// In the order of [`PERCENTILES`]; `None` with too few samples.
@@ -110,7 +110,7 @@ pub(crate) struct Latency {
 
 impl Report {
     /// A report on these samples; `None` if there are none.
-    pub(crate) fn new(cluster: Name, samples: impl IntoIterator<Item = Arc<Sample>>) -> Option<Self> {
+    pub fn new(cluster: Name, samples: impl IntoIterator<Item = Arc<Sample>>) -> Option<Self> {
         let mut builder = Builder::new(cluster);
         samples.into_iter().for_each(|sample| builder.take(sample));
         builder.finish()
@@ -189,7 +189,7 @@ impl Report {
     }
 
     /// The report in one format.
-    pub(crate) fn text(&self, format: ReportFormat) -> Result<String, Failure> {
+    pub fn text(&self, format: ReportFormat) -> Result<String, Failure> {
         let text = match format {
             ReportFormat::Md => document::document(self)?.markdown(None),
             ReportFormat::Json => json::text(self)?,
@@ -209,7 +209,7 @@ impl Report {
 
     /// Writes every format, and the screen if there is one, into a new folder of the working
     /// directory; returns its name.
-    pub(crate) fn export(&self, screen: Option<&str>) -> Result<String, Failure> {
+    pub fn export(&self, screen: Option<&str>) -> Result<String, Failure> {
         let mut number = 1u32;
         let dir = loop {
             let dir = PathBuf::from(format!("obol-{}-{number}", self.cluster));
@@ -277,8 +277,10 @@ fn recorded(file: &Path) -> Result<Option<Report>, Failure> {
     while let Some(sample) = reading.sample().map_err(Failure::refused)? {
         builder.take(Arc::new(sample));
     }
-    let gap = reading.gap();
-    Ok(builder.finish().map(|report| Report { gap: gap.or(report.gap), ..report }))
+    Ok(builder.finish().map(|report| {
+        let gaps: Vec<String> = [&report.gap, &reading.gap()].into_iter().flatten().cloned().collect();
+        Report { gap: (!gaps.is_empty()).then(|| gaps.join("; ")), ..report }
+    }))
 }
 
 /// `obol report`: reports on a recording, or on a cluster polled for some time.
@@ -301,4 +303,11 @@ pub fn run(location: &ClusterLocation, options: &Options) -> Result<ExitCode, Fa
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+#[path = "../tests/support/logged.rs"]
+mod logged;
+#[cfg(test)]
+#[path = "../../observe/tests/support/samples.rs"]
+#[allow(dead_code, reason = "tests of other crates use the rest")]
+mod samples;
+#[cfg(test)]
+mod tests;

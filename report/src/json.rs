@@ -1,9 +1,9 @@
 //! The report as one JSON object.
 
-use crate::report::{Part, Report};
-use crate::state::windows::PERCENTILES;
+use crate::{Part, Report};
 use obol_observe::calendar::iso;
 use obol_observe::failovers::{Failover, PHASES};
+use obol_observe::sampling::windows::PERCENTILES;
 use obol_term::output::Failure;
 use serde_json::{Map, Value, json};
 

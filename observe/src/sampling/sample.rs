@@ -1,6 +1,11 @@
 //! The state of a cluster at one moment, as plain data that is polled, recorded, replayed and
 //! drawn. It holds only what one-sided READs returned; nothing is derived here.
 
+use crate::annotations::{DrillMark, Mark, RolloutMark, RolloutStep};
+use crate::failovers::Dead;
+use crate::histograms::{Counts, Histograms};
+use crate::replicas::Replicas;
+use crate::{Health, ObservedEvent, Process, Renewals, Snapshot, event_text};
 use obol_fabric::ip::{PulsePath, PulsePathState, PulsePeer, PulseReport};
 use obol_fabric::{Address, Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::consensus::Head;
@@ -8,11 +13,6 @@ use obol_membership::metrics::{Counter, Histogram};
 use obol_membership::recorder::{EventKind, Record, Stamped};
 use obol_membership::view::{Acceptor, Departed, coordinator_name};
 use obol_membership::{Change, Kind, Reason, View};
-use obol_observe::annotations::{DrillMark, Mark, RolloutMark, RolloutStep};
-use obol_observe::failovers::Dead;
-use obol_observe::histograms::{Counts, Histograms};
-use obol_observe::replicas::Replicas;
-use obol_observe::{Health, ObservedEvent, Process, Renewals, Snapshot, event_text};
 use obol_profiles::Alert;
 use obol_term::plain::line as harmless;
 use serde::{Deserialize, Serialize};
@@ -22,76 +22,76 @@ use std::net::IpAddr;
 
 /// A cluster at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Sample {
+pub struct Sample {
     /// When it was read, on the host's monotonic clock.
-    pub(crate) at: Instant,
+    pub at: Instant,
     /// The same moment in nanoseconds since 1970, UTC.
-    pub(crate) unix: u64,
+    pub unix: u64,
     /// Random id of the cluster, which distinguishes clusters of one name; `None` in old
     /// recordings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) cluster_id: Option<u64>,
+    pub cluster_id: Option<u64>,
     /// The newest view that any process knows.
-    pub(crate) view: Option<ViewRow>,
+    pub view: Option<ViewRow>,
     /// Every listed process, coordinators first.
-    pub(crate) processes: Vec<ProcessRow>,
+    pub processes: Vec<ProcessRow>,
     /// The health of the cluster.
-    pub(crate) health: Health,
+    pub health: Health,
     /// Why it is not healthy.
-    pub(crate) reasons: Vec<String>,
+    pub reasons: Vec<String>,
     /// The leader, by the newest view.
-    pub(crate) leader: Option<Name>,
+    pub leader: Option<Name>,
     /// Flight recorder events since the previous sample, by their stamps.
-    pub(crate) events: Vec<EventRow>,
+    pub events: Vec<EventRow>,
     /// Histogram counts since the previous sample that has any; mostly empty, because histograms
     /// are read once a second.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) spans: Vec<SpanRow>,
+    pub spans: Vec<SpanRow>,
     /// Renewals over all lives of the processes since the cluster was first read, also of those that
     /// have ended; `None` in old recordings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) renewals: Option<Renewals>,
+    pub renewals: Option<Renewals>,
     /// Annotations since the previous sample.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) marks: Vec<MarkRow>,
+    pub marks: Vec<MarkRow>,
     /// Names of members in its events that neither its view nor its processes have.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) names: Vec<NameRow>,
+    pub names: Vec<NameRow>,
     /// The paths by which pulses of other hosts arrive at this one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) paths: Vec<PathRow>,
+    pub paths: Vec<PathRow>,
     /// The replicas of a replicated log, if any runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) replicas: Option<Box<Replicas>>,
+    pub replicas: Option<Box<Replicas>>,
     /// Alert thresholds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) thresholds: Option<Alert>,
+    pub thresholds: Option<Alert>,
     /// The cost of reading it.
-    pub(crate) cost: Cost,
+    pub cost: Cost,
 }
 
 /// A path by which pulses of another host arrive, in the last second. What is missing was not reported.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct PathRow {
+pub struct PathRow {
     /// The other host, and its address.
-    pub(crate) host: u8,
-    pub(crate) address: IpAddr,
-    pub(crate) state: PulsePathState,
+    pub host: u8,
+    pub address: IpAddr,
+    pub state: PulsePathState,
     /// Whether the host is suspected.
-    pub(crate) silent: bool,
+    pub silent: bool,
     /// The timeout of pulses.
-    pub(crate) timeout: Nanos,
+    pub timeout: Nanos,
     /// The longest gap between two new pulses of the host, by any path, and how many they were.
-    pub(crate) gap: Option<Nanos>,
-    pub(crate) pulses: Option<u64>,
+    pub gap: Option<Nanos>,
+    pub pulses: Option<u64>,
     /// Frames that arrived by this path, and how much longer the slowest took than the fastest.
-    pub(crate) frames: Option<u64>,
-    pub(crate) jitter: Option<Nanos>,
+    pub frames: Option<u64>,
+    pub jitter: Option<Nanos>,
 }
 
 impl PathRow {
     /// All paths of a report.
-    pub(crate) fn all(report: &PulseReport) -> Vec<Self> {
+    pub fn all(report: &PulseReport) -> Vec<Self> {
         let of = |peer: &PulsePeer| {
             let (host, silent, block) = (peer.host, peer.silent, peer.block.clone());
             let row = |(n, path): (usize, &PulsePath)| {
@@ -114,7 +114,7 @@ impl PathRow {
     }
 
     /// What the longest gap leaves of the timeout.
-    pub(crate) fn margin_percent(&self) -> Option<u64> {
+    pub fn margin_percent(&self) -> Option<u64> {
         let left = self.timeout.0.saturating_sub(self.gap?.0);
         left.saturating_mul(100).checked_div(self.timeout.0)
     }
@@ -122,18 +122,18 @@ impl PathRow {
 
 /// The name of a member that is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct NameRow {
-    pub(crate) who: Incarnation,
-    pub(crate) name: Name,
+pub struct NameRow {
+    pub who: Incarnation,
+    pub name: Name,
 }
 
 /// A part of a distribution of durations.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct SpanRow {
-    pub(crate) of: Histogram,
+pub struct SpanRow {
+    pub of: Histogram,
     /// Samples per bucket, over all processes.
     #[serde(with = "counts")]
-    pub(crate) counts: Counts,
+    pub counts: Counts,
 }
 
 /// A distribution, as pairs of bucket and number.
@@ -152,17 +152,17 @@ mod counts {
 
 /// An annotation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct MarkRow {
+pub struct MarkRow {
     /// When, on the host's monotonic clock.
-    pub(crate) at: Instant,
+    pub at: Instant,
     /// Its text.
-    pub(crate) text: String,
+    pub text: String,
     /// The drill that wrote it; `None` for an operator's annotation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) drill: Option<DrillMark>,
+    pub drill: Option<DrillMark>,
     /// The rollout that wrote it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) rollout: Option<RolloutMark>,
+    pub rollout: Option<RolloutMark>,
 }
 
 impl From<Mark> for MarkRow {
@@ -174,51 +174,51 @@ impl From<Mark> for MarkRow {
 impl MarkRow {
     /// Whether figures before and after it are compared: at an operator's annotation, and where a
     /// rollout begins.
-    pub(crate) fn divides(&self) -> bool {
+    pub fn divides(&self) -> bool {
         let begins = |rollout: &RolloutMark| rollout.step == RolloutStep::Begins;
         self.drill.is_none() && self.rollout.as_ref().is_none_or(begins)
     }
 
     /// Whether it only says how a rollout goes.
-    pub(crate) fn is_progress(&self) -> bool {
+    pub fn is_progress(&self) -> bool {
         self.rollout.as_ref().is_some_and(|rollout| rollout.step == RolloutStep::Goes)
     }
 }
 
 /// A view, without its members' addresses.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct ViewRow {
-    pub(crate) id: ViewId,
-    pub(crate) base: ViewId,
-    pub(crate) cleared: ViewId,
-    pub(crate) lease: Nanos,
-    pub(crate) members: usize,
-    pub(crate) acceptors: usize,
+pub struct ViewRow {
+    pub id: ViewId,
+    pub base: ViewId,
+    pub cleared: ViewId,
+    pub lease: Nanos,
+    pub members: usize,
+    pub acceptors: usize,
     /// The coordinators that decide; empty in old recordings.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) deciders: Vec<Name>,
-    pub(crate) changes: Vec<ChangeRow>,
+    pub deciders: Vec<Name>,
+    pub changes: Vec<ChangeRow>,
     /// Recent departures; empty in old recordings.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) departed: Vec<DepartedRow>,
+    pub departed: Vec<DepartedRow>,
 }
 
 /// A member that is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct DepartedRow {
-    pub(crate) who: Incarnation,
-    pub(crate) name: Name,
-    pub(crate) kind: Kind,
+pub struct DepartedRow {
+    pub who: Incarnation,
+    pub name: Name,
+    pub kind: Kind,
     /// The first view without it.
-    pub(crate) at: ViewId,
+    pub at: ViewId,
     /// Whether it left on request.
-    pub(crate) left: bool,
+    pub left: bool,
 }
 
 /// A difference between a view and its predecessor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "change")]
-pub(crate) enum ChangeRow {
+pub enum ChangeRow {
     Joined {
         who: Incarnation,
     },
@@ -250,7 +250,7 @@ pub(crate) enum ChangeRow {
 /// The state of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Life {
+pub enum Life {
     Runs,
     /// Stopped by a signal; its memory is still readable.
     Frozen,
@@ -261,66 +261,66 @@ pub(crate) enum Life {
 
 /// One process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct ProcessRow {
-    pub(crate) name: Name,
-    pub(crate) kind: Kind,
-    pub(crate) pid: u32,
+pub struct ProcessRow {
+    pub name: Name,
+    pub kind: Kind,
+    pub pid: u32,
     /// Start time in clock ticks since boot: with the pid it identifies one life of a process.
-    pub(crate) started: u64,
-    pub(crate) region: u32,
-    pub(crate) seat: u16,
-    pub(crate) life: Life,
-    pub(crate) incarnation: Incarnation,
+    pub started: u64,
+    pub region: u32,
+    pub seat: u16,
+    pub life: Life,
+    pub incarnation: Incarnation,
     /// The newest view that it knows.
-    pub(crate) view: Option<ViewId>,
+    pub view: Option<ViewId>,
     /// Its lease page; `None` for a coordinator, or if the page cannot be read.
-    pub(crate) lease: Option<LeaseRow>,
+    pub lease: Option<LeaseRow>,
     /// Whether the newest view that it knows was active for it.
-    pub(crate) active: bool,
+    pub active: bool,
     /// Until when its join is on hold, because members of its name died, left or were suspected repeatedly.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) held_until: Option<Instant>,
+    pub held_until: Option<Instant>,
     /// Its heartbeat counter.
-    pub(crate) heartbeat: u64,
+    pub heartbeat: u64,
     /// The newest slots in a coordinator's acceptor memory; `None` for others, or if empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) acceptor: Option<Box<Head>>,
+    pub acceptor: Option<Box<Head>>,
     /// The least margin of its lease at a renewal since its histograms were last read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) least: Option<Nanos>,
+    pub least: Option<Nanos>,
     /// The longest renewal since then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) slowest: Option<Nanos>,
+    pub slowest: Option<Nanos>,
     /// In the order of the names in the recording's header.
-    pub(crate) counters: Vec<u64>,
+    pub counters: Vec<u64>,
 }
 
 /// A lease page and its fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct LeaseRow {
-    pub(crate) view: ViewId,
-    pub(crate) base: ViewId,
-    pub(crate) start: Instant,
-    pub(crate) end: Instant,
-    pub(crate) fence: ViewId,
+pub struct LeaseRow {
+    pub view: ViewId,
+    pub base: ViewId,
+    pub start: Instant,
+    pub end: Instant,
+    pub fence: ViewId,
 }
 
 /// An event of a flight recorder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct EventRow {
-    pub(crate) at: Instant,
-    pub(crate) process: Name,
-    pub(crate) kind: Kind,
+pub struct EventRow {
+    pub at: Instant,
+    pub process: Name,
+    pub kind: Kind,
     /// The event's number in its recorder; a gap indicates that the ring overflowed.
-    pub(crate) number: u64,
-    pub(crate) event: EventKind,
+    pub number: u64,
+    pub event: EventKind,
     #[serde(rename = "level")]
-    pub(crate) reason: Option<Reason>,
-    pub(crate) a: u64,
-    pub(crate) b: u64,
+    pub reason: Option<Reason>,
+    pub a: u64,
+    pub b: u64,
     /// Clock error: by how much the time may be off, for a process of another host.
     #[serde(default, skip_serializing_if = "is_zero")]
-    pub(crate) doubt: Nanos,
+    pub doubt: Nanos,
 }
 
 fn is_zero(span: &Nanos) -> bool {
@@ -329,35 +329,35 @@ fn is_zero(span: &Nanos) -> bool {
 
 /// The cost of reading a sample on this host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Cost {
-    pub(crate) took: Nanos,
+pub struct Cost {
+    pub took: Nanos,
     /// READs of a part of a region.
-    pub(crate) reads: u64,
-    pub(crate) bytes: u64,
+    pub reads: u64,
+    pub bytes: u64,
     /// READs repeated because of a concurrent writer.
-    pub(crate) torn: u64,
+    pub torn: u64,
 }
 
 impl ProcessRow {
     /// One of its counters.
-    pub(crate) fn counter(&self, counter: Counter) -> u64 {
+    pub fn counter(&self, counter: Counter) -> u64 {
         self.counters.get(counter as usize).copied().unwrap_or(0)
     }
 
     /// The remaining time of its lease.
-    pub(crate) fn margin(&self, now: Instant) -> Option<Nanos> {
+    pub fn margin(&self, now: Instant) -> Option<Nanos> {
         self.lease.map(|lease| lease.end.since(now))
     }
 
     /// For how long its join is still on hold.
-    pub(crate) fn hold_left(&self, now: Instant) -> Option<Nanos> {
+    pub fn hold_left(&self, now: Instant) -> Option<Nanos> {
         let waits = self.life == Life::Runs && self.incarnation == Incarnation::NONE;
         let left = self.held_until.filter(|_| waits)?.since(now);
         (left > Nanos::ZERO).then_some(left)
     }
 
     /// Pid, start time and seat: while they are unchanged, its counters continue.
-    pub(crate) const fn process(&self) -> (u32, u64, u16) {
+    pub const fn process(&self) -> (u32, u64, u16) {
         (self.pid, self.started, self.seat)
     }
 
@@ -396,7 +396,7 @@ impl ProcessRow {
 }
 
 impl ViewRow {
-    pub(crate) fn of(view: &View) -> Self {
+    pub fn of(view: &View) -> Self {
         Self {
             id: view.id,
             base: view.base,
@@ -413,7 +413,7 @@ impl ViewRow {
 
 impl ViewRow {
     /// A member that departed, with who reported it if this view says so.
-    pub(crate) fn dead(&self, departed: Incarnation) -> Dead {
+    pub fn dead(&self, departed: Incarnation) -> Dead {
         let report = self.changes.iter().find_map(|change| match *change {
             ChangeRow::Failed { who, accuser, reason } if who == departed => Some((accuser, reason)),
             _ => None,
@@ -447,7 +447,7 @@ impl ChangeRow {
 
 impl ChangeRow {
     /// The change in the form of views; the addresses of acceptors are not known.
-    pub(crate) fn change(self) -> Change {
+    pub fn change(self) -> Change {
         let acceptor = |proposer| Acceptor { proposer, address: Address::default() };
         match self {
             Self::Joined { who } => Change::Joined(who),
@@ -479,7 +479,7 @@ impl EventRow {
     }
 
     /// The event in the form of the time lines.
-    pub(crate) fn seen(&self) -> ObservedEvent {
+    pub fn seen(&self) -> ObservedEvent {
         let reason = self.reason.map_or(0, |reason| reason as u8);
         let record = Record { kind: self.event, reason, a: self.a, b: self.b };
         let event = Stamped { number: self.number, at: self.at, record };
@@ -507,7 +507,7 @@ fn unread_names(view: &View, snapshot: &Snapshot) -> Vec<NameRow> {
 
 impl Sample {
     /// A snapshot with its events.
-    pub(crate) fn new(snapshot: Snapshot, events: &[ObservedEvent], unix: u64, cost: Cost) -> Self {
+    pub fn new(snapshot: Snapshot, events: &[ObservedEvent], unix: u64, cost: Cost) -> Self {
         let at = snapshot.at;
         let names = snapshot.view.as_deref().map_or_else(Vec::new, |view| unread_names(view, &snapshot));
         Self {
@@ -532,13 +532,13 @@ impl Sample {
     }
 
     /// Whether a program's agent runs.
-    pub(crate) fn has_agent(&self, row: &ProcessRow) -> bool {
+    pub fn has_agent(&self, row: &ProcessRow) -> bool {
         let runs = |p: &ProcessRow| matches!(p.life, Life::Runs | Life::Frozen);
         self.processes.iter().any(|p| (p.region, p.seat) == (row.region, 0) && runs(p))
     }
 
     /// Adds the names of members in its events, as far as they are known to `name` and not to it.
-    pub(crate) fn take_names(&mut self, name: impl Fn(Incarnation) -> Option<Name>) {
+    pub fn take_names(&mut self, name: impl Fn(Incarnation) -> Option<Name>) {
         let mut missing: Vec<Incarnation> = self
             .events
             .iter()
@@ -555,7 +555,7 @@ impl Sample {
     }
 
     /// Escapes untrusted text to one line each. Every sample passes here, polled or recorded.
-    pub(crate) fn neutralise(&mut self) {
+    pub fn neutralise(&mut self) {
         let Self { reasons, marks, replicas, .. } = self;
         let of_replicas = replicas.iter_mut().flat_map(|replicas| replicas.texts());
         let names = marks.iter_mut().flat_map(|mark| {
@@ -576,7 +576,7 @@ impl Sample {
     }
 
     /// Adds histogram counts.
-    pub(crate) fn take_spans(&mut self, spans: &[Histograms]) {
+    pub fn take_spans(&mut self, spans: &[Histograms]) {
         for which in Histogram::ALL {
             let mut counts = Counts::default();
             spans.iter().filter_map(|one| one.of(*which)).for_each(|part| counts.add(part));

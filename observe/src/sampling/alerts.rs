@@ -1,12 +1,12 @@
 //! Alerts for operators, beside the reasons of bad health. A new alert is a function, a row in [`RULES`]
 //! and a section in docs/alerts.md.
 
-use crate::poll::sample::{Life, PathRow, ProcessRow};
-use crate::state::data::{CELL, CELLS, Data};
+use crate::Health;
+use crate::sampling::data::{CELL, CELLS, Data};
+use crate::sampling::sample::{Life, PathRow, ProcessRow};
 use obol_fabric::{Instant, Name, Nanos};
 use obol_membership::Kind;
 use obol_membership::metrics::Counter;
-use obol_observe::Health;
 use obol_profiles::Alert;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,18 +15,18 @@ use std::collections::{BTreeMap, VecDeque};
 type Check = fn(&Data, &Alert) -> Vec<(String, String)>;
 
 /// An alert that there may be.
-pub(crate) struct Rule {
+pub struct Rule {
     /// A noun phrase in lower case, without an article.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     check: Check,
     /// It is raised when its cause has lasted for this long.
     hold: Nanos,
     /// It ends when its cause has been gone for this long.
     linger: Nanos,
     /// What to do.
-    pub(crate) remedy: &'static str,
+    pub remedy: &'static str,
     /// Its section in docs/alerts.md.
-    pub(crate) section: &'static str,
+    pub section: &'static str,
 }
 
 /// For what a restart causes for a moment.
@@ -43,7 +43,7 @@ const STARTS_WITHIN: Nanos = Nanos::from_secs(10);
 const HISTORY_MAX: usize = 100;
 
 /// All of them, the worst first.
-pub(crate) static RULES: [Rule; 8] = [
+pub static RULES: [Rule; 8] = [
     Rule {
         name: "coordinator majority",
         check: majority_at_risk,
@@ -112,57 +112,46 @@ pub(crate) static RULES: [Rule; 8] = [
 
 /// An alert that is or was raised.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Raised {
+pub struct Raised {
     /// The place of its rule in [`RULES`].
     rule: usize,
     /// Whom it is about; empty if about the cluster.
-    pub(crate) who: String,
+    pub who: String,
     /// What was seen last.
-    pub(crate) clause: String,
+    pub clause: String,
     /// When its cause began.
-    pub(crate) since: Instant,
+    pub since: Instant,
     /// When its cause was seen last.
-    pub(crate) last: Instant,
+    pub last: Instant,
 }
 
 /// An alert by its rule and its subject.
-pub(crate) type Key = (usize, String);
+pub type Key = (usize, String);
 
 impl Raised {
-    pub(crate) fn key(&self) -> Key {
+    pub fn key(&self) -> Key {
         (self.rule, self.who.clone())
     }
 
-    pub(crate) fn rule(&self) -> &'static Rule {
+    pub fn rule(&self) -> &'static Rule {
         &RULES[self.rule]
     }
 }
 
 /// A time in which the cluster was not healthy, in one way.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Spell {
-    pub(crate) health: Health,
+pub struct Spell {
+    pub health: Health,
     /// The reasons that were seen last.
-    pub(crate) reasons: Vec<String>,
-    pub(crate) since: Instant,
+    pub reasons: Vec<String>,
+    pub since: Instant,
     /// When it was seen last.
-    pub(crate) last: Instant,
+    pub last: Instant,
 }
 
 impl Spell {
-    /// What to do.
-    pub(crate) const fn remedy(&self) -> &'static str {
-        match self.health {
-            Health::Degraded => {
-                "start what is down (`obol status` says how), continue what is frozen; `obol forget` a member that has gone for good"
-            }
-            Health::Unknown => "`obol status` on the hosts that cannot be read",
-            _ => "start coordinators and agents that are down; `obol status` on any host says which",
-        }
-    }
-
     /// Its section in docs/alerts.md.
-    pub(crate) const fn section(&self) -> &'static str {
+    pub const fn section(&self) -> &'static str {
         match self.health {
             Health::Degraded => "ObolDegraded",
             Health::Unknown => "ObolUnknown",
@@ -174,15 +163,15 @@ impl Spell {
 
 /// All alerts: those whose cause has not lasted long enough, those that are raised, and those that ended.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Alerting {
+pub struct Alerting {
     /// Since when the cluster is not healthy; `None` while it is.
-    pub(crate) spell: Option<Spell>,
+    pub spell: Option<Spell>,
     /// The spells before it, the newest first.
-    pub(crate) spells: VecDeque<Spell>,
+    pub spells: VecDeque<Spell>,
     /// By rule and subject; whether it is raised.
     seen: BTreeMap<Key, (bool, Raised)>,
     /// Those that ended, the newest first.
-    pub(crate) history: VecDeque<Raised>,
+    pub history: VecDeque<Raised>,
 }
 
 impl Alerting {
@@ -220,7 +209,7 @@ impl Alerting {
     }
 
     /// Those that are raised, the worst first.
-    pub(crate) fn raised(&self) -> impl Iterator<Item = &Raised> {
+    pub fn raised(&self) -> impl Iterator<Item = &Raised> {
         self.seen.values().filter(|(is_raised, _)| *is_raised).map(|(_, one)| one)
     }
 }
@@ -256,7 +245,7 @@ fn majority_at_risk(data: &Data, thresholds: &Alert) -> Vec<(String, String)> {
     let of_them = |p: &&ProcessRow| p.kind == Kind::Coordinator && lives(p.life) && decides(&p.name);
     let run = sample.processes.iter().filter(of_them).count();
     // A lost majority is reported by the cluster's health already.
-    let Some(spare) = obol_observe::spare(acceptors, run) else { return Vec::new() };
+    let Some(spare) = crate::spare(acceptors, run) else { return Vec::new() };
     if run >= acceptors || spare >= thresholds.spare_coordinators as usize {
         return Vec::new();
     }
@@ -363,10 +352,10 @@ fn void_drill(data: &Data, _: &Alert) -> Vec<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::poll::sample::{MarkRow, Sample};
+    use crate::annotations::DrillMark;
     use crate::samples;
+    use crate::sampling::sample::{MarkRow, Sample};
     use obol_membership::view::coordinator_name;
-    use obol_observe::annotations::DrillMark;
     use std::sync::Arc;
 
     const START: u64 = 3_600_000_000_000;

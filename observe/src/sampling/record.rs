@@ -4,7 +4,7 @@
 //! frame is length, CRC-32 and JSON payload. If a recorder dies while writing, readers ignore the
 //! incomplete frame at the end.
 
-use crate::poll::sample::Sample;
+use crate::sampling::sample::Sample;
 use obol_fabric::Name;
 use obol_membership::metrics::Counter;
 use obol_profiles::file::{self, Pipes};
@@ -15,29 +15,31 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 /// The first bytes of a recording.
-pub(crate) const MAGIC: &[u8; 16] = b"obol recording\n\0";
+pub const MAGIC: &[u8; 16] = b"obol recording\n\0";
 /// Changes if readers of an older version would misread the format.
 pub(crate) const VERSION: u32 = 1;
 /// The header's `format`.
 const FORMAT: &str = "obol-recording";
 /// Largest frame; a larger length is invalid.
 const FRAME_BYTES_MAX: u32 = 64 << 20;
+/// Bytes of a frame before its payload.
+pub(crate) const FRAME_HEAD: u64 = 8;
 
 /// The first frame.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Header {
-    pub(crate) format: String,
-    pub(crate) version: u32,
+pub struct Header {
+    pub format: String,
+    pub version: u32,
     /// The program that wrote it.
-    pub(crate) writer: String,
-    pub(crate) cluster: String,
+    pub writer: String,
+    pub cluster: String,
     /// The names of the counters, in the order of each process's values.
-    pub(crate) counters: Vec<String>,
+    pub counters: Vec<String>,
 }
 
 impl Header {
     /// The header of a recording of this cluster by this program.
-    pub(crate) fn new(cluster: Name) -> Self {
+    pub fn new(cluster: Name) -> Self {
         Self {
             format: FORMAT.to_owned(),
             version: VERSION,
@@ -51,14 +53,14 @@ impl Header {
 /// Every other frame.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Frame {
+pub enum Frame {
     /// The cluster at one moment.
     Sample(Box<Sample>),
 }
 
 /// Why a recording cannot be written or read.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum RecordingError {
+pub enum RecordingError {
     /// The file exists already.
     #[error("{path} exists, and recordings are not overwritten; choose another name")]
     Exists { path: PathBuf },
@@ -75,7 +77,7 @@ pub(crate) enum RecordingError {
 
 /// Writes a recording. Each frame is passed to the kernel at once, so it survives a crash of this
 /// process.
-pub(crate) struct Recorder<W = BufWriter<File>> {
+pub struct Recorder<W = BufWriter<File>> {
     out: W,
     path: PathBuf,
     buffer: Vec<u8>,
@@ -85,7 +87,7 @@ pub(crate) struct Recorder<W = BufWriter<File>> {
 
 /// A file that was written, and must still be where it was.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Written {
+pub struct Written {
     path: PathBuf,
     device: u64,
     inode: u64,
@@ -94,7 +96,7 @@ pub(crate) struct Written {
 
 impl Written {
     /// Fails if what was written is not at its path any more: others may have removed, replaced or cut it.
-    pub(crate) fn check(&self) -> Result<(), RecordingError> {
+    pub fn check(&self) -> Result<(), RecordingError> {
         let Self { path, device, inode, bytes } = self;
         let why = match std::fs::metadata(path) {
             Ok(meta) if (meta.dev(), meta.ino()) != (*device, *inode) => {
@@ -112,7 +114,7 @@ impl Written {
 }
 
 /// Where the older half of a recording with a limit goes.
-pub(crate) fn older(path: &Path) -> PathBuf {
+pub fn older(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".old");
     name.into()
@@ -121,7 +123,7 @@ pub(crate) fn older(path: &Path) -> PathBuf {
 impl Recorder {
     /// Begins the file anew, and keeps what there is as its older half, in place of the one before.
     /// Every sample is complete, so each half is a recording. Returns the older half.
-    pub(crate) fn turn_over(&mut self, header: &Header) -> Result<Written, RecordingError> {
+    pub fn turn_over(&mut self, header: &Header) -> Result<Written, RecordingError> {
         let written = self.so_far()?;
         written.check()?;
         let failed = |error| RecordingError::Io { doing: "rename", path: self.path.clone(), error };
@@ -131,7 +133,7 @@ impl Recorder {
     }
 
     /// What was written so far.
-    pub(crate) fn so_far(&self) -> Result<Written, RecordingError> {
+    pub fn so_far(&self) -> Result<Written, RecordingError> {
         let meta = self.out.get_ref().metadata();
         let meta =
             meta.map_err(|error| RecordingError::Io { doing: "read", path: self.path.clone(), error })?;
@@ -140,7 +142,7 @@ impl Recorder {
     }
 
     /// Creates a file; an existing one is not overwritten.
-    pub(crate) fn create(path: &Path, header: &Header) -> Result<Self, RecordingError> {
+    pub fn create(path: &Path, header: &Header) -> Result<Self, RecordingError> {
         // What is written after another process has cut the file must not hide that.
         let made = File::options().append(true).create_new(true).open(path);
         let out = made.map_err(|error| match error.kind() {
@@ -156,7 +158,7 @@ impl Recorder {
 
 impl<W: Write> Recorder<W> {
     /// Begins a recording on any writer; `path` is for errors.
-    pub(crate) fn begin(out: W, path: &Path, header: &Header) -> Result<Self, RecordingError> {
+    pub fn begin(out: W, path: &Path, header: &Header) -> Result<Self, RecordingError> {
         let mut recorder = Self { out, path: path.to_owned(), buffer: Vec::new(), written: 0 };
         recorder.out.write_all(MAGIC).map_err(|error| recorder.failed(error))?;
         recorder.written = MAGIC.len() as u64;
@@ -165,7 +167,7 @@ impl<W: Write> Recorder<W> {
     }
 
     /// Writes a sample.
-    pub(crate) fn sample(&mut self, sample: &Sample) -> Result<(), RecordingError> {
+    pub fn sample(&mut self, sample: &Sample) -> Result<(), RecordingError> {
         // Borrowed form of `Frame`.
         #[derive(Serialize)]
         #[serde(rename_all = "kebab-case")]
@@ -193,7 +195,7 @@ impl<W: Write> Recorder<W> {
     }
 
     /// Bytes of the file so far.
-    pub(crate) const fn written(&self) -> u64 {
+    pub const fn written(&self) -> u64 {
         self.written
     }
 
@@ -202,51 +204,25 @@ impl<W: Write> Recorder<W> {
     }
 }
 
-/// A recording that was read.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Recording {
-    pub(crate) header: Header,
-    pub(crate) samples: Vec<Sample>,
-    /// Bytes at the end that are ignored, from the first frame on that is incomplete or damaged.
-    pub(crate) torn: u64,
-}
-
-impl Recording {
-    /// Reads a whole file.
-    pub(crate) fn open(path: &Path) -> Result<Self, RecordingError> {
-        Reading::open(path)?.rest()
-    }
-
-    /// What is missing, if anything.
-    pub(crate) fn gap(&self) -> Option<String> {
-        gap(self.torn)
-    }
-
-    /// Reads from any reader; `path` is for errors.
-    #[cfg(test)]
-    pub(crate) fn read(from: impl Read, path: &Path) -> Result<Self, RecordingError> {
-        Reading::begin(from, path)?.rest()
-    }
-}
-
 /// Says what is missing after bytes that were ignored.
-fn gap(torn: u64) -> Option<String> {
+pub(crate) fn gap(torn: u64) -> Option<String> {
     (torn > 0).then(|| format!("{torn} bytes at the end are ignored: a frame there is incomplete or damaged"))
 }
 
 /// A recording that is read sample by sample.
-pub(crate) struct Reading<R = BufReader<File>> {
-    pub(crate) header: Header,
+pub struct Reading<R = BufReader<File>> {
+    pub header: Header,
     from: R,
     path: PathBuf,
     samples: u64,
-    /// See [`Recording::torn`]; `None` before the end.
+    /// Bytes at the end that are ignored, from the first frame on that is incomplete or damaged; `None` before the
+    /// end.
     torn: Option<u64>,
 }
 
 impl Reading {
     /// Opens a file. Its length is unlimited; that of a frame is not.
-    pub(crate) fn open(path: &Path) -> Result<Self, RecordingError> {
+    pub fn open(path: &Path) -> Result<Self, RecordingError> {
         let failed = |error| RecordingError::Io { doing: "read", path: path.to_owned(), error };
         let file = file::open(path, Pipes::Refused).map_err(failed)?;
         Self::begin(BufReader::new(file), path)
@@ -255,7 +231,7 @@ impl Reading {
 
 impl<R: Read> Reading<R> {
     /// Begins to read from any reader; `path` is for errors.
-    pub(crate) fn begin(mut from: R, path: &Path) -> Result<Self, RecordingError> {
+    pub fn begin(mut from: R, path: &Path) -> Result<Self, RecordingError> {
         let wrong = |why: String| RecordingError::Format { path: path.to_owned(), why };
         let failed = |error| RecordingError::Io { doing: "read", path: path.to_owned(), error };
         let mut magic = [0; MAGIC.len()];
@@ -279,7 +255,7 @@ impl<R: Read> Reading<R> {
     }
 
     /// The next sample; `None` at the end.
-    pub(crate) fn sample(&mut self) -> Result<Option<Sample>, RecordingError> {
+    pub fn sample(&mut self) -> Result<Option<Sample>, RecordingError> {
         if self.torn.is_some() {
             return Ok(None);
         }
@@ -287,12 +263,10 @@ impl<R: Read> Reading<R> {
         match next(&mut self.from).map_err(failed)? {
             Next::Frame(payload) => {
                 self.samples += 1;
-                let Frame::Sample(sample) = serde_json::from_slice(&payload).map_err(|error| {
+                let sample = self.header.sample(&payload).map_err(|error| {
                     let why = format!("frame {}: {error}", self.samples);
                     RecordingError::Format { path: self.path.clone(), why }
                 })?;
-                let mut sample = self.header.in_our_order(*sample);
-                sample.neutralise();
                 Ok(Some(sample))
             }
             Next::Torn(bytes) => {
@@ -303,21 +277,25 @@ impl<R: Read> Reading<R> {
     }
 
     /// What is missing after the last sample, if anything.
-    pub(crate) fn gap(&self) -> Option<String> {
-        gap(self.torn.unwrap_or_default())
+    pub fn gap(&self) -> Option<String> {
+        gap(self.torn())
     }
 
-    /// All samples at once.
-    fn rest(mut self) -> Result<Recording, RecordingError> {
-        let mut samples = Vec::new();
-        while let Some(sample) = self.sample()? {
-            samples.push(sample);
-        }
-        Ok(Recording { header: self.header, samples, torn: self.torn.unwrap_or_default() })
+    /// Bytes at the end that were ignored.
+    pub fn torn(&self) -> u64 {
+        self.torn.unwrap_or_default()
     }
 }
 
 impl Header {
+    /// The sample of a frame.
+    pub fn sample(&self, payload: &[u8]) -> serde_json::Result<Sample> {
+        let Frame::Sample(sample) = serde_json::from_slice(payload)?;
+        let mut sample = self.in_our_order(*sample);
+        sample.neutralise();
+        Ok(sample)
+    }
+
     /// Reorders the counters of another build's sample; unknown counters are dropped.
     fn in_our_order(&self, mut sample: Sample) -> Sample {
         let same = self.counters.iter().map(String::as_str).eq(Counter::ALL.iter().map(|c| c.name()));
@@ -334,13 +312,13 @@ impl Header {
 }
 
 /// The next item of a recording.
-enum Next {
+pub(crate) enum Next {
     Frame(Vec<u8>),
     /// The end, after this many bytes of an incomplete frame.
     Torn(u64),
 }
 
-fn next(from: &mut impl Read) -> io::Result<Next> {
+pub(crate) fn next(from: &mut impl Read) -> io::Result<Next> {
     let mut head = [0; 8];
     let got = fill(from, &mut head)?;
     if got < head.len() {
@@ -381,7 +359,7 @@ fn fill(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::samples;
+    use crate::samples::{self, Recording};
     use obol_fabric::Instant;
 
     fn written(samples: &[Sample]) -> Vec<u8> {

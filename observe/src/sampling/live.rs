@@ -1,24 +1,24 @@
 //! The live source: polls a running cluster at a steady rate, and reopens it after a restart.
 
-use crate::poll::sample::{Cost, MarkRow, PathRow, Sample};
-use crate::poll::{Sink, Update};
+use crate::annotations::Marks;
+use crate::calendar::unix_now;
+use crate::names_file::NamesFile;
+use crate::replicas::Replicas;
+use crate::sampling::sample::{Cost, MarkRow, PathRow, Sample};
+use crate::sampling::{Sink, Update};
+use crate::{Health, Observer, Source};
 use obol_fabric::host::clock;
 use obol_fabric::{Instant, Nanos};
 use obol_node::ClusterLocation;
-use obol_observe::annotations::Marks;
-use obol_observe::calendar::unix_now;
-use obol_observe::names_file::NamesFile;
-use obol_observe::replicas::Replicas;
-use obol_observe::{Health, Observer, Source};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{self, Duration};
 
 /// Default interval of samples.
-pub(crate) const POLL_EVERY: Duration = Duration::from_millis(250);
+pub const POLL_EVERY: Duration = Duration::from_millis(250);
 /// The shortest and the longest interval that a user may request.
-pub(crate) const POLL_BOUNDS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(10));
+pub const POLL_BOUNDS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(10));
 /// Retry interval for a missing cluster, which doubles up to the second value.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
@@ -28,30 +28,30 @@ const SPANS_EVERY: [Nanos; 2] = [Nanos::from_secs(1), Nanos::from_secs(10)];
 
 /// The interval of samples, which the console may change while the source runs.
 #[derive(Clone, Debug)]
-pub(crate) struct Rate(Arc<AtomicU64>);
+pub struct Rate(Arc<AtomicU64>);
 
 impl Rate {
     /// An interval, clamped to the bounds.
-    pub(crate) fn new(every: Duration) -> Self {
+    pub fn new(every: Duration) -> Self {
         let rate = Self(Arc::default());
         rate.set(every);
         rate
     }
 
     /// Changes it, clamped to the bounds.
-    pub(crate) fn set(&self, every: Duration) {
+    pub fn set(&self, every: Duration) {
         let every = every.clamp(POLL_BOUNDS.0, POLL_BOUNDS.1);
         self.0.store(Nanos::from_std(every).0, Ordering::Relaxed);
     }
 
     /// The current interval.
-    pub(crate) fn get(&self) -> Duration {
+    pub fn get(&self) -> Duration {
         Duration::from_nanos(self.0.load(Ordering::Relaxed))
     }
 }
 
 /// Polls a cluster.
-pub(crate) struct Live {
+pub struct Live {
     source: Source,
     /// When the histograms are due.
     spans_due: Instant,
@@ -64,7 +64,7 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    pub(crate) fn new(location: ClusterLocation) -> Self {
+    pub fn new(location: ClusterLocation) -> Self {
         let set_up = |observer: Observer| observer.low_memory().read_replicas();
         let source = Source::new(location.root, location.cluster, set_up);
         Self { source, spans_due: Instant::ZERO, notes: None, until: None, all_buckets: false }
@@ -72,18 +72,18 @@ impl Live {
 
     /// Reads every histogram bucket each time: for recordings and reports, which end at some poll.
     /// Screens show a rare bucket a few seconds late instead.
-    pub(crate) fn with_all_buckets(self) -> Self {
+    pub fn with_all_buckets(self) -> Self {
         Self { all_buckets: true, ..self }
     }
 
     /// Limits the time of polling.
-    pub(crate) fn for_time(self, time: Duration) -> Self {
+    pub fn for_time(self, time: Duration) -> Self {
         Self { until: time::Instant::now().checked_add(time), ..self }
     }
 
     /// Reads the cluster once, histograms less often if `slow`. Reopens a cluster that was
     /// recreated under the same name.
-    pub(crate) fn poll(&mut self, slow: bool) -> Update {
+    pub fn poll(&mut self, slow: bool) -> Update {
         let cluster = self.source.cluster();
         let (observer, is_new) = match self.source.observer() {
             Ok(found) => found,
@@ -126,7 +126,7 @@ impl Live {
 
     /// Polls the cluster until the sink stops it, the time is over, or `quit` has a message or is
     /// closed. Except in the first case, ends with a last poll.
-    pub(crate) fn run(mut self, rate: &Rate, quit: &Receiver<()>, sink: &mut impl Sink) {
+    pub fn run(mut self, rate: &Rate, quit: &Receiver<()>, sink: &mut impl Sink) {
         let mut retry = RETRY.0;
         loop {
             let began = time::Instant::now();
@@ -156,7 +156,7 @@ impl Live {
 }
 
 /// One sample, with histogram counts if requested.
-pub(crate) fn read(observer: &mut Observer, spans: bool) -> Sample {
+pub fn read(observer: &mut Observer, spans: bool) -> Sample {
     let began = clock::now();
     let before = observer.load();
     let (snapshot, events, spans) = observer.poll(spans);

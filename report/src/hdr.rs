@@ -2,7 +2,7 @@
 //! time. Values in nanoseconds; the
 //! maximum of a line is in milliseconds, as the log's header says.
 
-use crate::report::{Interval, Report};
+use crate::{Interval, Report};
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};

@@ -1,12 +1,12 @@
 //! The report for readers, which becomes a page or Markdown.
 
-use crate::report::{Part, Report};
-use crate::state::windows::PERCENTILES;
+use crate::{Part, Report};
 use obol_fabric::Instant;
 use obol_observe::Renewals;
 use obol_observe::calendar::{age, iso};
 use obol_observe::failovers::{Failover, PHASES};
 use obol_observe::plot::{Bars, Cell, Document, PlotError};
+use obol_observe::sampling::windows::PERCENTILES;
 use obol_term::output::Failure;
 
 /// Failovers in the chart at most, the newest.

@@ -1,20 +1,22 @@
 //! What happens in a cluster, as events for hooks: what the console derives from its samples, compared
 //! from one sample to the next. Nothing is derived here that a screen does not show.
 
-use crate::poll::Update;
-use crate::poll::live::Live;
-use crate::poll::sample::{MarkRow, Sample};
-use crate::state::alerts::Raised;
-use crate::state::data::Data;
+pub mod event;
+
+use crate::annotations::RolloutStep;
+use crate::calendar::{iso, unix_now};
+use crate::failovers::{Failover, PHASES};
+use crate::names::phrase;
+use crate::sampling::Update;
+use crate::sampling::alerts::Raised;
+use crate::sampling::data::Data;
+use crate::sampling::live::Live;
+use crate::sampling::sample::{MarkRow, Sample};
+use crate::{Health, failovers};
+use event::{Event, Kind, Severity, State};
 use obol_fabric::{Instant, Name, Nanos, ViewId};
-use obol_hooks::{Event, Kind, Severity, State};
 use obol_node::ClusterLocation;
 use obol_node::network::print_id;
-use obol_observe::annotations::RolloutStep;
-use obol_observe::calendar::{iso, unix_now};
-use obol_observe::failovers::{Failover, PHASES};
-use obol_observe::names::phrase;
-use obol_observe::{Health, failovers};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -394,13 +396,13 @@ fn details<const N: usize>(pairs: [(&str, Value); N]) -> Map<String, Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::poll::sample::{ChangeRow, EventRow, NameRow};
+    use crate::annotations::{DrillMark, Mark, RolloutMark};
     use crate::samples;
+    use crate::sampling::sample::{ChangeRow, EventRow, NameRow};
     use obol_fabric::Incarnation;
     use obol_membership::Reason;
     use obol_membership::metrics::Counter;
     use obol_membership::recorder::EventKind;
-    use obol_observe::annotations::{DrillMark, Mark, RolloutMark};
 
     const START: u64 = 3_600_000_000_000;
     const STEP: u64 = 250_000_000;

@@ -1,12 +1,12 @@
 //! The newest figures for monitoring, as OpenMetrics text (specification 1.0.0): all counters and
 //! states of processes, and the distributions as summaries in seconds.
 
-use crate::poll::sample::{Life, ProcessRow};
-use crate::report::Report;
-use crate::state::windows::PERCENTILES;
+use crate::Report;
 use obol_membership::metrics::Counter;
 use obol_observe::metrics::Derived;
 use obol_observe::metrics::text::{Exposition, Format, seconds};
+use obol_observe::sampling::sample::{Life, ProcessRow};
+use obol_observe::sampling::windows::PERCENTILES;
 use std::collections::BTreeMap;
 
 /// Whether a process is in a state.
