@@ -10,8 +10,8 @@ use clap::Args;
 use obol_chaos::control::{self, ControlError, Request};
 use obol_chaos::ending;
 use obol_chaos::hosts::further_hosts;
-use obol_fabric::Name;
 use obol_fabric::host::{Cluster, HostError, NameClaim, RegionInfo};
+use obol_fabric::{Incarnation, Name};
 use obol_membership::Kind;
 use obol_node::{Deployment, Site, hosts_here};
 use obol_observe::{Observer, Process, Snapshot};
@@ -341,16 +341,29 @@ pub(crate) fn unused(root: &Path, cluster: Name, name: &str) -> Result<(), Failu
 
 /// Refuses a name that a live process of another host has: claims of names reach as far as a host.
 pub(crate) fn unused_elsewhere(root: &Path, cluster: Name, name: Name) -> Result<(), Failure> {
+    let refusal = refusal_of(root, cluster, name, |_| true)?;
+    refusal.map_or(Ok(()), |refusal| Err(Failure::Refused(refusal)))
+}
+
+/// The refusal of a name that a member of another host has, which is alive.
+pub(crate) fn refusal_by_member(root: &Path, cluster: Name, name: Name) -> Result<Option<String>, Failure> {
+    // Others that wait for the name do not have it.
+    refusal_of(root, cluster, name, |holder| holder.incarnation != Incarnation::NONE)
+}
+
+/// The refusal of a name that a live process of another host has, which also `is_holder`.
+fn refusal_of(
+    root: &Path,
+    cluster: Name,
+    name: Name,
+    is_holder: impl Fn(&Process) -> bool,
+) -> Result<Option<String>, Failure> {
     let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?;
     let seen = observer.snapshot();
     let here = |other: &Process| seen.processes.iter().any(|here| here.process == other.process);
     let mut namesakes = seen.all_processes().filter(|other| other.alive && other.name == name);
-    match namesakes.find(|other| !here(other)) {
-        Some(Process { process, .. }) => {
-            Err(Failure::Refused(format!("{name} runs already (pid {} of another host)", process.pid)))
-        }
-        None => Ok(()),
-    }
+    let holder = namesakes.find(|other| is_holder(other) && !here(other));
+    Ok(holder.map(|holder| format!("{name} runs already (pid {} of another host)", holder.process.pid)))
 }
 
 /// Why a process that was started has ended, as its supervisor knows it.

@@ -9,6 +9,7 @@ mod ending;
 mod leaving;
 mod logging;
 mod names;
+mod namesakes;
 mod pulses;
 mod replacement;
 mod saved;

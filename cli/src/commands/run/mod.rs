@@ -176,6 +176,8 @@ struct Supervisor<'a> {
     rx: Receiver<Happening>,
     /// The program is asked to end: it is not started again.
     stopping: bool,
+    /// Why the program cannot be a member.
+    refusal: Option<String>,
 }
 
 pub(crate) fn run(root: &Path, cluster: Name, options: &Run) -> Result<ExitCode, Failure> {
@@ -256,12 +258,14 @@ fn supervise(
         tx,
         rx,
         stopping: false,
+        refusal: None,
     };
     let ended = supervisor.lives();
     supervisor.hooks.finish();
     // What hooks left behind.
     children.end_orphans().map_err(Failure::failed)?;
-    ended.map(ExitCode::from).map_err(Failure::failed)
+    let code = ended.map_err(Failure::failed)?;
+    supervisor.refusal.map_or(Ok(ExitCode::from(code)), |refusal| Err(another(Failure::Refused(refusal))))
 }
 
 /// The agent that is wanted, or the one that runs on this host, if there is exactly one.
@@ -537,7 +541,7 @@ impl Supervisor<'_> {
     }
 
     /// Takes note of what became of the membership.
-    fn handle_membership(&self, event: MembershipEvent, course: &mut Course) -> io::Result<()> {
+    fn handle_membership(&mut self, event: MembershipEvent, course: &mut Course) -> io::Result<()> {
         match event {
             MembershipEvent::Member(incarnation) => {
                 course.own = incarnation;
@@ -564,6 +568,12 @@ impl Supervisor<'_> {
                 self.journal.write(&Message::Left);
             }
             MembershipEvent::Trouble(text) => self.journal.write(&Message::Trouble { text }),
+            MembershipEvent::NameTaken(_) if self.stopping => {}
+            MembershipEvent::NameTaken(refusal) => {
+                self.stopping = true;
+                self.kill(course, &refusal)?;
+                self.refusal = Some(refusal);
+            }
         }
         Ok(())
     }

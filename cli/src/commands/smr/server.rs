@@ -3,6 +3,7 @@
 use super::failure;
 use super::preset::PresetName;
 use crate::ending::unused_elsewhere;
+use crate::namesakes::Namesakes;
 use crate::signals;
 use clap::{Args, ValueEnum};
 use obol_fabric::host::{NameClaim, Waker, program, sched};
@@ -162,6 +163,7 @@ struct Printer<'a> {
     to_begin_anew: bool,
     /// The store ends with the command that started it, which is not worth a remark.
     temporary: bool,
+    namesakes: Namesakes,
 }
 
 impl Observer for Printer<'_> {
@@ -169,6 +171,10 @@ impl Observer for Printer<'_> {
         if let Some(server) = &self.server {
             server.joined(waker);
         }
+    }
+
+    fn name_taken(&mut self) -> Option<String> {
+        self.namesakes.refusal()
     }
 
     fn needs_client(&self) -> bool {
@@ -306,7 +312,8 @@ pub(super) fn run(root: &Path, site: &Site, options: &Options) -> Result<ExitCod
         let code = server.and_then(|server| {
             let to_begin_anew = options.force_empty;
             let (json, name, temporary) = (options.json, options.name, options.tied);
-            let mut printer = Printer { json, name, server, to_begin_anew, temporary };
+            let namesakes = Namesakes::of(site, name);
+            let mut printer = Printer { json, name, server, to_begin_anew, temporary, namesakes };
             match options.service {
                 Kept::Keys => serve_as::<KeyValue>(site, options, &stop, &mut printer),
                 Kept::OrderBook => serve_as::<OrderBook>(site, options, &stop, &mut printer),
