@@ -51,6 +51,17 @@ struct Counterexample {
     schedule: Vec<String>,
 }
 
+impl Counterexample {
+    /// What the search has found.
+    fn finding(&self) -> String {
+        match &self.broken {
+            Some(broken) => format!("breaks {broken}"),
+            None if self.complete => "holds in every state".to_owned(),
+            None => "holds in these states, which are not all".to_owned(),
+        }
+    }
+}
+
 fn search<M: Machine>(
     algorithm: &'static str,
     processes: u8,
@@ -97,14 +108,36 @@ fn print_counterexamples(found: &[Counterexample]) -> Result<(), Failure> {
             "{} among {}, assumption given up: {} ({} states)",
             one.algorithm, one.processes, one.assumption, one.states
         ))?;
-        match &one.broken {
-            Some(broken) => line(format_args!("  breaks {broken}"))?,
-            None if one.complete => line("  holds in every state")?,
-            None => line("  holds in these states, which are not all")?,
-        }
+        line(format_args!("  {}", one.finding()))?;
         for (number, action) in one.schedule.iter().enumerate() {
             line(format_args!("  {:>3}. {action}", number + 1))?;
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_searched_to_its_end_or_is_broken_is_not_said_to_hold_in_every_state() {
+        let found = |complete, broken: Option<&str>| {
+            let broken = broken.map(str::to_owned);
+            let (algorithm, assumption) = ("HUC", "none");
+            let schedule = Vec::new();
+            let one =
+                Counterexample { algorithm, assumption, processes: 3, states: 9, complete, broken, schedule };
+            one.finding()
+        };
+        assert_eq!(found(true, None), "holds in every state");
+        assert!(!found(false, None).contains("every state"));
+        for complete in [false, true] {
+            assert_eq!(found(complete, Some("agreement")), "breaks agreement");
+        }
+        // The limit, and a broken property, both leave states unvisited.
+        let setup =
+            Setup { processes: 3, instances: 1, crashes: 1, weakness: None, options: Options::default() };
+        assert!(!explore::<Huc>(&setup, 10).complete);
+    }
 }
