@@ -47,6 +47,7 @@ mod run_leftovers;
 mod shadow;
 mod smr;
 mod ssh;
+mod stages;
 mod starting;
 mod support;
 mod temporary;

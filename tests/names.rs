@@ -54,6 +54,66 @@ fn of_several_runs_of_one_name_at_once_one_gets_it() {
     }
 }
 
+/// Two processes of one name, started at once on hosts 2 and 3. The one that goes on, after the other was
+/// refused for it.
+fn the_one_of_two(root: &Root, called: &str, words: impl Fn(u8) -> Vec<String>) -> Child {
+    let start = |host: u8| {
+        let mut command = root.command(&["--cluster", &format!("default.{host}")]);
+        command.args(words(host)).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.spawn().expect("it starts")
+    };
+    let [mut first, mut second] = [2, 3].map(start);
+    let has_ended = |run: &mut Child| run.try_wait().expect("a child").is_some();
+    until("one is refused", || has_ended(&mut first) || has_ended(&mut second));
+    let (mut holder, refused) = if has_ended(&mut first) { (second, first) } else { (first, second) };
+    let refused = refused.wait_with_output().expect("a child");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    let why = format!("{called} runs already (pid {} of another host)", holder.id());
+    assert!(refused.status.code() == Some(2) && said.contains(&why), "{why:?} is not in:\n{said}");
+    root.until("the other one is the member", |s| {
+        s.incarnation(called) != 0 && s.pid(called) == i64::from(holder.id())
+    });
+    assert!(!has_ended(&mut holder));
+    holder
+}
+
+/// Claims reach as far as a host, so neither finds the other before it asks to join: the leader admits one.
+#[test]
+fn of_two_processes_of_one_name_at_once_on_two_hosts_one_gets_it() {
+    let (root, _up) = Root::with_cluster(&["--hosts", "3"]);
+    root.healthy();
+    let texts = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<String>>();
+    let run = |host: u8| {
+        texts(&["run", "--name", "guest", "--node", &format!("node-{host}"), "--", "sleep", "1000"])
+    };
+    let ends = |mut holder: Child, called: &'static str| {
+        signal("TERM", &[holder.id().into()]);
+        holder.wait().expect("a child");
+        root.until("it has left", |status| status.incarnation(called) == 0);
+    };
+    for _ in 0..3 {
+        ends(the_one_of_two(&root, "guest", run), "guest");
+    }
+    let servers = [
+        ("kv-1", &["kv", "server", "--name", "kv-1"][..]),
+        ("smr-1", &["smr", "server", "--name", "smr-1", "--voters", "1"]),
+    ];
+    for (called, words) in servers {
+        ends(the_one_of_two(&root, called, |_| texts(words)), called);
+    }
+    // Libraries are told by the leader as well.
+    let mut holder = the_one_of_two(&root, "guest", run);
+    let site = Site::open(root.path(), name("default")).expect("the cluster runs");
+    let twin = Attached::open(&site, name("node-1"), name("guest")).expect("no process of this host has it");
+    let refused = twin.join(Nanos::from_secs(1)).expect_err("it is taken").to_string();
+    assert!(refused.contains("another member has its name"), "{refused}");
+    drop(twin);
+    // A program that moves to another host joins when the death of its predecessor is known.
+    holder.kill().expect("a child");
+    holder.wait().expect("a child");
+    ends(the_one_of_two(&root, "guest", run), "guest");
+}
+
 #[test]
 fn a_name_that_a_live_process_has_is_refused_whoever_asks_for_it() {
     let (root, _up) = Root::with_cluster(&["--apps", "2"]);

@@ -30,6 +30,9 @@ pub enum Obstacle {
          limits.value_bytes in its profile"
     )]
     NoRoom,
+    /// Another member has its name.
+    #[error(": another member has its name; end that one, or choose another name")]
+    NameTaken,
     /// Programs of its name failed, left or were suspected too often; its join is on hold for this much
     /// longer.
     #[error(
@@ -231,6 +234,8 @@ impl Attached {
             Obstacle::AgentIsOut
         } else if self.seat.finds_no_room() {
             Obstacle::NoRoom
+        } else if self.seat.is_name_taken() {
+            Obstacle::NameTaken
         } else if let Some(until) = self.seat.held_until() {
             Obstacle::OnHold(until.since(clock::now()))
         } else if refused > 0 {
@@ -238,6 +243,13 @@ impl Attached {
         } else {
             Obstacle::Silence
         }
+    }
+
+    /// Whether this program waits for its name: another member has it, on another host or not yet known
+    /// to be dead.
+    #[must_use]
+    pub fn is_name_taken(&self) -> bool {
+        self.seat.is_name_taken()
     }
 
     /// Whether this program has to join again: the cluster removed it, or its agent died; joining

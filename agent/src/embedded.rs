@@ -23,6 +23,7 @@ pub struct Embedded {
     waker: Waker,
     stop: Arc<AtomicBool>,
     promise: Arc<Promise>,
+    name_taken: Arc<AtomicBool>,
     core: Option<JoinHandle<()>>,
 }
 
@@ -39,11 +40,13 @@ struct Watch {
     promise: Arc<Promise>,
     seen: u64,
     since: Instant,
+    name_taken: Arc<AtomicBool>,
 }
 
 impl Watch {
     fn check<F: Fabric>(&mut self, machine: &mut Member, fabric: &mut F) {
         let now = clock::now();
+        self.name_taken.store(machine.is_name_taken(), Ordering::Relaxed);
         let within = Nanos(self.promise.within.load(Ordering::Relaxed));
         let progress = self.promise.progress.load(Ordering::Relaxed);
         if progress != self.seen || within == Nanos::ZERO {
@@ -83,7 +86,13 @@ impl Embedded {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let promise = Arc::new(Promise::default());
-        let watch = Watch { promise: Arc::clone(&promise), seen: 0, since: Instant::ZERO };
+        let name_taken = Arc::new(AtomicBool::new(false));
+        let watch = Watch {
+            promise: Arc::clone(&promise),
+            seen: 0,
+            since: Instant::ZERO,
+            name_taken: Arc::clone(&name_taken),
+        };
         let (tx, rx) = mpsc::channel();
         let run = move || match crate::member(&site, Kind::App, name, crate::seed()) {
             Ok((mut endpoint, machine)) => {
@@ -106,7 +115,7 @@ impl Embedded {
         let ended = || kernel(std::io::Error::other("it ended at once"));
         let (region, waker) = rx.recv().map_err(|_| ended())??;
         let handle = MembershipHandle::of_owner(region);
-        Ok(Self { handle, waker, stop, promise, core: Some(core) })
+        Ok(Self { handle, waker, stop, promise, name_taken, core: Some(core) })
     }
 
     /// Promises progress at least every `within` from now on; zero cancels the promise. A program
@@ -115,6 +124,13 @@ impl Embedded {
     pub fn promise_progress(&self, within: Nanos) {
         self.progress();
         self.promise.within.store(within.0, Ordering::Relaxed);
+    }
+
+    /// Whether this program waits for its name: another member has it, on another host or not yet known
+    /// to be dead.
+    #[must_use]
+    pub fn is_name_taken(&self) -> bool {
+        self.name_taken.load(Ordering::Relaxed)
     }
 
     /// Reports that the program makes progress.

@@ -85,7 +85,7 @@ impl Instrumented {
                 Refusal::Full => Mark::RefusedFull,
                 Refusal::OnHold(_) => Mark::OnHold,
                 Refusal::Departed | Refusal::Release(_) => Mark::RefusedOther,
-                Refusal::Unreachable => return,
+                Refusal::Unreachable | Refusal::NameTaken => return,
             }),
             Ok(Message::Settle(_)) => self.marks.hit(Mark::Nudge),
             Ok(Message::Step { .. }) => self.marks.hit(Mark::AnnouncedByStep),

@@ -431,7 +431,8 @@ enum obol_status obol_embed(const char *root,
 /**
  * Becomes a member, as a new incarnation, and waits for that for at most `timeout_ns` nanoseconds.
  * An attached program that was removed calls this again. If programs of its name failed or left
- * repeatedly, the join is put on hold for a while; `obol_last_error` says for how long.
+ * repeatedly, the join is put on hold for a while; `obol_last_error` says for how long. If another
+ * member has its name, which may be of another host, it waits for the end of that one.
  *
  * # Safety
  * `app` is null or a live handle.

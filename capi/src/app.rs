@@ -40,7 +40,12 @@ impl App {
                 while !embedded.view().is_some_and(|view| view.is_mine()) {
                     let left = end.since(clock::now());
                     if left == Nanos::ZERO {
-                        return Err(Refusal::timeout("not admitted", timeout));
+                        let what = if embedded.is_name_taken() {
+                            "not admitted: another member has its name"
+                        } else {
+                            "not admitted"
+                        };
+                        return Err(Refusal::timeout(what, timeout));
                     }
                     // The incarnation may become known a little after the view that has it.
                     views.next(left.min(POLL_INTERVAL))?;
@@ -142,7 +147,8 @@ pub unsafe extern "C" fn obol_embed(
 
 /// Becomes a member, as a new incarnation, and waits for that for at most `timeout_ns` nanoseconds.
 /// An attached program that was removed calls this again. If programs of its name failed or left
-/// repeatedly, the join is put on hold for a while; `obol_last_error` says for how long.
+/// repeatedly, the join is put on hold for a while; `obol_last_error` says for how long. If another
+/// member has its name, which may be of another host, it waits for the end of that one.
 ///
 /// # Safety
 /// `app` is null or a live handle.

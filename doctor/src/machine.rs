@@ -23,13 +23,14 @@ const SYS_NICE: u32 = 23;
 const PRIORITY: u32 = 50;
 
 pub(crate) fn check(profile: &Profile) -> Vec<Finding> {
-    let mut all = vec![kernel(), cores()];
+    let release = line_of("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut all = vec![kernel(&release), cores()];
     all.extend(quota());
     all.extend(governor());
     all.extend(idle_states());
     all.push(real_time(profile));
-    all.push(descriptors());
-    all.extend(swap());
+    all.push(descriptors(getrlimit(Resource::Nofile).current));
+    all.extend(line_of("/proc/swaps").map(|areas| swap(&areas)));
     all
 }
 
@@ -39,9 +40,8 @@ fn version(release: &str) -> Option<(u32, u32)> {
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-fn kernel() -> Finding {
-    let release = line_of("/proc/sys/kernel/osrelease").unwrap_or_default();
-    match version(&release) {
+fn kernel(release: &str) -> Finding {
+    match version(release) {
         Some(version) if version < KERNEL_MIN => Finding::problem(
             "kernel",
             format_args!("Linux {release}"),
@@ -55,7 +55,12 @@ fn kernel() -> Finding {
                 "install Linux 6.12 or later, or use real-time scheduling (profile dedicated)",
             ),
         ),
-        _ => Finding::good("kernel", format_args!("Linux {release}")),
+        Some(_) => Finding::good("kernel", format_args!("Linux {release}")),
+        None => Finding::note(
+            "kernel",
+            format_args!("{release:?} is not the number of a release of Linux"),
+            ("whether obol can run is not known: it needs Linux 5.16", "`uname -r` shows the release"),
+        ),
     }
 }
 
@@ -204,8 +209,7 @@ fn real_time(profile: &Profile) -> Finding {
     }
 }
 
-fn descriptors() -> Finding {
-    let limit = getrlimit(Resource::Nofile).current;
+fn descriptors(limit: Option<u64>) -> Finding {
     match limit {
         Some(limit) if limit < DESCRIPTORS => Finding::warning(
             "open files",
@@ -220,24 +224,26 @@ fn descriptors() -> Finding {
     }
 }
 
-fn swap() -> Option<Finding> {
-    let swaps = line_of("/proc/swaps")?.lines().skip(1).count();
+/// `areas`: a line for each, below a line of heads.
+fn swap(areas: &str) -> Finding {
+    let swaps = areas.lines().skip(1).count();
     if swaps == 0 {
-        return Some(Finding::good("swap", "none"));
+        return Finding::good("swap", "none");
     }
-    Some(Finding::warning(
+    Finding::warning(
         "swap",
         format_args!("{swaps} areas are in use"),
         (
             "a page of a process or of its region that was swapped out costs a pause of milliseconds when it is needed",
             "`swapoff -a`, or MemorySwapMax=0 in the units",
         ),
-    ))
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Severity;
 
     #[test]
     fn a_quota_of_either_version_of_control_groups_is_found() {
@@ -262,6 +268,19 @@ mod tests {
         assert_eq!(of(groups), None);
         put("cpu,cpuacct/c", &[("cpu.cfs_quota_us", "50000\n")]);
         assert_eq!(of(groups), Some(("cpu,cpuacct/c".into(), 50_000, 100_000)));
+    }
+
+    #[test]
+    fn what_is_too_little_or_not_known_is_not_good() {
+        let good = |finding: Finding| finding.severity == Severity::Good;
+        assert!(good(kernel("6.12.3")));
+        for release in ["5.15.0-1-amd64", "6.1.0-18-amd64", "custom", ""] {
+            assert!(!good(kernel(release)), "{release:?}");
+        }
+        assert!(good(descriptors(None)) && good(descriptors(Some(DESCRIPTORS))));
+        assert!(!good(descriptors(Some(DESCRIPTORS - 1))));
+        let heads = "Filename Type Size Used Priority\n";
+        assert!(good(swap(heads)) && !good(swap(&format!("{heads}/dev/sda2 partition 1024 0 -2\n"))));
     }
 
     #[test]

@@ -109,3 +109,19 @@ fn locked() -> Finding {
         ),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Severity;
+
+    #[test]
+    fn a_root_that_is_not_in_memory_or_cannot_be_read_is_not_good() {
+        // No kernel has this as a tmpfs.
+        let disk = kind(Path::new("/proc"));
+        assert!(disk.severity == Severity::Problem && disk.found.contains("on a disk"), "{disk:?}");
+        assert_eq!(kind(Path::new("/proc/none-of-that-name")).severity, Severity::Problem);
+        let file = tempfile::NamedTempFile::new().expect("made");
+        assert_eq!(rights(file.path()).severity, Severity::Problem);
+    }
+}

@@ -124,6 +124,8 @@ pub enum SeatStatus {
     Left,
     /// The newest view has no room for the program. Its join stays valid, and is repeated.
     Full,
+    /// Another member has the program's name. Its join stays valid, and is repeated.
+    NameTaken,
     /// Members of this name failed repeatedly, so its join is on hold until this time of the
     /// agent's clock. It stays valid, and is repeated then.
     OnHold {

@@ -224,6 +224,7 @@ impl AttachedApps {
                 // Not of programs in seats: their agent is a member.
                 Refusal::Unreachable => return true,
                 Refusal::Full => SeatStatus::Full,
+                Refusal::NameTaken => SeatStatus::NameTaken,
                 Refusal::OnHold(left) => {
                     app.due = now + left.min(timing.join_hold_max);
                     SeatStatus::OnHold { until: app.due }

@@ -84,6 +84,8 @@ pub(crate) struct Peer {
     pub(crate) booted: bool,
     /// The cluster speaks this release and does not admit this process.
     pub(crate) refused_by: Option<Release>,
+    /// The last answer to its join is that another member has its name.
+    pub(crate) name_taken: bool,
 }
 
 impl Peer {
@@ -118,6 +120,7 @@ impl Peer {
             view_pending: false,
             booted: false,
             refused_by: None,
+            name_taken: false,
         }
     }
 
@@ -208,6 +211,7 @@ impl Peer {
             MembershipState::Joining { token, .. } => {
                 if let Some(member) = view.by_token(token) {
                     self.state = MembershipState::Member(member.incarnation);
+                    self.name_taken = false;
                     self.timers.stop(Timer::Join);
                     fabric.publish_incarnation(member.incarnation);
                     fabric.record(Record::new(EventKind::Joined, member.incarnation.0, view.id.0));

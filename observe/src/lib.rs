@@ -28,6 +28,7 @@ pub mod missed;
 mod named_enum;
 pub mod names;
 pub mod names_file;
+pub mod namesakes;
 pub mod network_recording;
 mod observed_event;
 mod observer;

@@ -183,6 +183,45 @@ mod tests {
     }
 
     #[test]
+    fn ok_is_said_of_a_live_member_with_a_live_agent_alone() {
+        let name = |text: &str| Name::new(text).expect("a name");
+        let nodes = [name("node-1"), name("app-1")].map(|name| (name, obol_fabric::Address::region(3)));
+        let view = std::sync::Arc::new(obol_membership::View::genesis(
+            &nodes,
+            Nanos::from_millis(20),
+            Nanos::from_millis(20),
+        ));
+        let [agent, app] = [view.members[0].incarnation, view.members[1].incarnation];
+        let agent = Process { incarnation: agent, name: name("node-1"), kind: Kind::Agent, ..life(0, true) };
+        let app = Process { incarnation: app, ..life(1, true) };
+        let state = |agent: &Process, app: &Process| {
+            let snapshot = Snapshot {
+                at: Instant(5),
+                view: Some(std::sync::Arc::clone(&view)),
+                processes: vec![agent.clone(), app.clone()],
+                remote: Vec::new(),
+                health: Health::Healthy,
+                reasons: Vec::new(),
+            };
+            super::state(app, &snapshot)
+        };
+        assert_eq!(state(&agent, &app), "ok");
+        let dead = Process { alive: false, ..agent.clone() };
+        assert_eq!(state(&dead, &app), "no agent");
+        let outside = Process { incarnation: Incarnation::NONE, ..app.clone() };
+        for (other, said) in [
+            (Process { frozen: true, ..app.clone() }, "frozen"),
+            (Process { alive: false, ..app.clone() }, "down"),
+            (Process { alive: false, left: true, ..outside.clone() }, "left"),
+            (outside.clone(), "joining"),
+            (Process { held_until: Some(Instant(6)), ..outside }, "on hold"),
+            (Process { incarnation: Incarnation(99), ..app.clone() }, "joining"),
+        ] {
+            assert_eq!(state(&agent, &other), said, "{other:?}");
+        }
+    }
+
+    #[test]
     fn of_a_program_that_was_restarted_its_last_life_has_a_row() {
         let of = |processes| {
             let (health, at) = (Health::Degraded, Instant(1));

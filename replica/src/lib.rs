@@ -70,6 +70,9 @@ pub enum ReplicaError {
         preset = obol_smr::Preset::View
     )]
     Unsupported(Name),
+    /// A live process of another host has its name.
+    #[error("{0}")]
+    NameTaken(String),
     /// Its session in the log has ended.
     #[error(transparent)]
     Client(#[from] ClientError),

@@ -100,6 +100,12 @@ pub trait Observer {
     ) {
     }
 
+    /// It is not admitted, because another member has its name. Returns why it is to end for that, if it
+    /// is; otherwise it waits.
+    fn name_taken(&mut self) -> Option<String> {
+        None
+    }
+
     /// Whether a client is to run beside the replica, on its thread and endpoint.
     fn needs_client(&self) -> bool {
         false
@@ -183,6 +189,8 @@ struct Life {
     last: ReplicaState,
     /// Whether it ever had the whole state of the store.
     had_store: bool,
+    /// Why it is not admitted and has ended.
+    refusal: Option<String>,
 }
 
 impl<S: Service, E: Detector, G: Guard, O: Observer> Act for Turns<'_, S, E, G, O> {
@@ -194,6 +202,7 @@ impl<S: Service, E: Detector, G: Guard, O: Observer> Act for Turns<'_, S, E, G, 
         observer.joined(endpoint.waker());
         let (done, mut reported) = (AtomicBool::new(false), None);
         let (mut last, mut at, mut had_store) = (ReplicaState::Out, Instant::now(), false);
+        let mut refusal = None;
         endpoint.run(node, &done, |node, endpoint| {
             Self::use_client(node, observer, (area, &mut replace_at), endpoint);
             let Some(replica) = node.replica() else { return };
@@ -237,7 +246,10 @@ impl<S: Service, E: Detector, G: Guard, O: Observer> Act for Turns<'_, S, E, G, 
                     replica.departure() != Departure::Pending || since.elapsed() >= LEAVE_WITHIN
                 })
             };
-            if is_over || leaves {
+            if node.member().is_name_taken() {
+                refusal = observer.name_taken();
+            }
+            if is_over || leaves || refusal.is_some() {
                 done.store(true, Ordering::Relaxed);
             }
             let is_stalled = node.replica().is_some_and(Replica::is_stalled);
@@ -252,7 +264,7 @@ impl<S: Service, E: Detector, G: Guard, O: Observer> Act for Turns<'_, S, E, G, 
                 }
             }
         });
-        Life { last, had_store }
+        Life { last, had_store, refusal }
     }
 }
 
@@ -328,7 +340,7 @@ pub fn serve<S: Service, E: Detector, G: Guard>(
             stopped,
             recovery_at,
         };
-        let Life { last, had_store } = endpoint.each(turns);
+        let Life { last, had_store, refusal } = endpoint.each(turns);
         let departure = node.replica().map_or(Departure::Left, Replica::departure);
         client = node.take_client();
         endpoint.serve(&mut node, &AtomicBool::new(true));
@@ -339,6 +351,9 @@ pub fn serve<S: Service, E: Detector, G: Guard>(
                 settings.whose().clear(site, name.as_str());
             }
             return Ok(());
+        }
+        if let Some(refusal) = refusal {
+            return Err(ReplicaError::NameTaken(refusal));
         }
         match last {
             ReplicaState::Misfit => return Err(ReplicaError::Misfit(name)),

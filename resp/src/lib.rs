@@ -310,7 +310,7 @@ impl<'a> Server<'a> {
         let asked = Cell::new(false);
         let info = || {
             asked.set(true);
-            info(front, count, stalled.map(|since| now.duration_since(since)))
+            info(front.replica, count, stalled.map(|since| now.duration_since(since)))
         };
         let down = stalled.map(|_| batches::DOWN);
         let is_crowded = *excess >= EXCESS_MAX;
@@ -397,7 +397,7 @@ impl Work for Server<'_> {
 const REDIS_VERSION: &str = "7.0.0";
 
 /// What INFO shows. `stalled`: for how long the store has not served.
-fn info(front: &Front, connections: usize, stalled: Option<Duration>) -> String {
+fn info(replica: Name, connections: usize, stalled: Option<Duration>) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let (state, ms) = match stalled {
         None => ("ok", 0),
@@ -405,11 +405,10 @@ fn info(front: &Front, connections: usize, stalled: Option<Duration>) -> String 
     };
     format!(
         "# Server\r\nredis_version:{REDIS_VERSION}\r\nobol_version:{version}\r\nredis_mode:standalone\r\nprocess_id:{}\r\n\
-         replica:{}\r\n\r\n# Clients\r\nconnected_clients:{connections}\r\nmaxclients:{CONNECTIONS_MAX}\r\n\r\n\
+         replica:{replica}\r\n\r\n# Clients\r\nconnected_clients:{connections}\r\nmaxclients:{CONNECTIONS_MAX}\r\n\r\n\
          # Persistence\r\nloading:0\r\n\r\n# Replication\r\nrole:master\r\n\r\n\
          # Store\r\nstore_state:{state}\r\nstore_unavailable_ms:{ms}\r\n",
         std::process::id(),
-        front.replica,
     )
 }
 

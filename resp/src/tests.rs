@@ -4,6 +4,7 @@ use super::admission::Password;
 use super::batches::{Batches, Connections, DOWN, OperationSink, STALLED_AFTER};
 use super::connection::{Connection, READ_BYTES};
 use super::local::{Session, Setting};
+use obol_fabric::Name;
 use obol_fabric::sim::Rng;
 use obol_smr::{KeyValue, Operation, Service};
 use std::cell::Cell;
@@ -578,6 +579,15 @@ fn a_store_that_does_not_answer_is_reported_and_its_commands_are_refused() {
     batches.send(true, &mut store);
     store.answer(&mut batches, &mut connections, &mut touched);
     assert_eq!(got(&mut clients, &mut connections), [":2\r\n", "+PONG\r\n", "+PONG\r\n"]);
+}
+
+#[test]
+fn the_state_of_a_store_that_does_not_serve_is_not_ok() {
+    let shown = |stalled| super::info(Name::new("smr-1").expect("a name"), 1, stalled);
+    assert!(shown(None).contains("store_state:ok\r\nstore_unavailable_ms:0\r\n"));
+    let stalled = shown(Some(Duration::from_millis(1500)));
+    assert!(stalled.contains("store_state:unavailable\r\nstore_unavailable_ms:1500\r\n"), "{stalled}");
+    assert!(!stalled.contains("store_state:ok"));
 }
 
 #[test]

@@ -4,6 +4,7 @@ use crate::POLL_INTERVAL;
 use obol_fabric::host::{Waker, program};
 use obol_fabric::{Drive, Name, Nanos};
 use obol_node::Site;
+use obol_observe::namesakes::Namesakes;
 use obol_replica::{ClientMember, Observer, ReplicaError, Settings, Work, serve_preset};
 use obol_resp::{Front, Server};
 use obol_smr::{
@@ -149,6 +150,7 @@ struct Printer<'a> {
     to_begin_anew: bool,
     /// The store ends with the command that started it, which is not worth a remark.
     temporary: bool,
+    namesakes: Namesakes,
 }
 
 impl Observer for Printer<'_> {
@@ -156,6 +158,10 @@ impl Observer for Printer<'_> {
         if let Some(server) = &self.server {
             server.joined(waker);
         }
+    }
+
+    fn name_taken(&mut self) -> Option<String> {
+        self.namesakes.refusal()
     }
 
     fn needs_client(&self) -> bool {
@@ -270,7 +276,9 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<(), Fail
         };
         let served = server.and_then(|server| {
             let Settings { name, force_empty: to_begin_anew, temporary, .. } = options.settings;
-            let mut printer = Printer { json: options.json, name, server, to_begin_anew, temporary };
+            let namesakes = Namesakes::of(site, name);
+            let mut printer =
+                Printer { json: options.json, name, server, to_begin_anew, temporary, namesakes };
             match options.service {
                 ServiceKind::Keys => serve::<KeyValue>(site, options, stop, &mut printer),
                 ServiceKind::OrderBook => serve::<OrderBook>(site, options, stop, &mut printer),

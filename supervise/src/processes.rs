@@ -6,6 +6,7 @@ use obol_fabric::Name;
 use obol_fabric::host::{Cluster, NameClaim, RegionInfo};
 use obol_membership::Kind;
 use obol_node::{Deployment, Site, hosts_here};
+use obol_observe::namesakes::unused_elsewhere;
 use obol_observe::{Observer, Process, Snapshot};
 use obol_term::output::Failure;
 use serde::Serialize;
@@ -320,20 +321,6 @@ pub fn unused(root: &Path, cluster: Name, name: &str) -> Result<(), Failure> {
     let here = Cluster::open(root, cluster).map_err(Failure::refused)?;
     drop(NameClaim::reserve(&here, name).map_err(Failure::refused)?);
     unused_elsewhere(root, cluster, name)
-}
-
-/// Refuses a name that a live process of another host has: claims of names reach as far as a host.
-pub fn unused_elsewhere(root: &Path, cluster: Name, name: Name) -> Result<(), Failure> {
-    let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?;
-    let seen = observer.snapshot();
-    let here = |other: &Process| seen.processes.iter().any(|here| here.process == other.process);
-    let mut namesakes = seen.all_processes().filter(|other| other.alive && other.name == name);
-    match namesakes.find(|other| !here(other)) {
-        Some(Process { process, .. }) => {
-            Err(Failure::Refused(format!("{name} runs already (pid {} of another host)", process.pid)))
-        }
-        None => Ok(()),
-    }
 }
 
 /// Why a process that was started has ended, as its supervisor knows it.

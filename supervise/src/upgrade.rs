@@ -218,6 +218,21 @@ fn is_back(step: &Step, gateway: Option<RunningGateway>, snapshot: &Snapshot) ->
     })
 }
 
+/// Since when something has held in a healthy cluster.
+#[derive(Default)]
+struct Settled(Option<Instant>);
+
+impl Settled {
+    /// Takes a look; returns whether it has held for this time.
+    fn look(&mut self, held: bool, health: Health, (now, steady): (Instant, Duration)) -> bool {
+        if !held || health != Health::Healthy {
+            self.0 = None;
+            return false;
+        }
+        now.duration_since(*self.0.get_or_insert(now)) >= steady
+    }
+}
+
 /// Waits until something holds in a healthy cluster, and has held for the time `steady`; if it does
 /// not in time, or a signal comes first, says why.
 fn until(
@@ -228,20 +243,16 @@ fn until(
     holds: impl Fn(&Observer, &Snapshot) -> bool,
 ) -> Result<(), Failure> {
     let start = Instant::now();
-    let mut since = None;
+    let mut settled = Settled::default();
     loop {
         let snapshot = observer.snapshot();
         let held = holds(observer, &snapshot);
-        if held && snapshot.health == Health::Healthy {
-            if since.get_or_insert_with(Instant::now).elapsed() >= steady {
-                return Ok(());
-            }
-        } else {
-            since = None;
+        if settled.look(held, snapshot.health, (Instant::now(), steady)) {
+            return Ok(());
         }
         let is_over = start.elapsed() >= within;
         if is_over || stop.load(Ordering::Relaxed) {
-            let why = match (held, since) {
+            let why = match (held, settled.0) {
                 (false, _) => what.to_owned(),
                 (true, None) => snapshot.reasons.join("; "),
                 (true, Some(_)) => "the cluster has not been healthy for long enough".to_owned(),
@@ -425,6 +436,22 @@ mod tests {
     fn gateway(pid: u32) -> RunningGateway {
         let (name, process) = (Name::new("gateway").expect("a name"), host::Process { pid, started: 8 });
         RunningGateway { name, process, version: Version::default() }
+    }
+
+    #[test]
+    fn a_cluster_is_healthy_again_only_if_it_was_for_long_enough_with_the_process_back() {
+        let (begun, steady) = (Instant::now(), Duration::from_secs(2));
+        let mut settled = Settled::default();
+        let mut look =
+            |held, health, at| settled.look(held, health, (begun + Duration::from_secs(at), steady));
+        assert!(!look(true, Health::Healthy, 0) && !look(true, Health::Healthy, 1));
+        for health in [Health::Degraded, Health::Unavailable, Health::Unreachable, Health::Unknown] {
+            assert!(!look(true, health, 9), "{health:?}");
+        }
+        assert!(!look(true, Health::Healthy, 10), "it counts anew");
+        assert!(!look(false, Health::Healthy, 12), "the process is not back");
+        assert!(!look(true, Health::Healthy, 13) && look(true, Health::Healthy, 15));
+        assert!(!Settled::default().look(true, Health::Degraded, (begun, Duration::ZERO)));
     }
 
     #[test]

@@ -29,9 +29,10 @@ as_root() {
   fi
 }
 
-# skipped CHECK WHY: counts a check that cannot be made here, as obol_fabric::checks does.
+# skipped CHECK WHY: counts a check that cannot be made here, as obol_fabric::checks does. The summary of `run` names it.
 skipped() {
   say "skipped: $1: $2"
+  [ -z "${VM_SKIPS:-}" ] || printf '%s\n' "$1" >>"$VM_SKIPS"
   [ -z "${OBOL_SKIPS:-}" ] || printf '%s: %s\n' "$1" "$2" >>"$OBOL_SKIPS"
 }
 

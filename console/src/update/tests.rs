@@ -8,12 +8,13 @@ use crate::view::text;
 use obol_fabric::{Incarnation, Instant, Nanos};
 use obol_membership::Kind;
 use obol_membership::metrics::Counter;
+use obol_observe::Health;
 use obol_observe::sampling::Update;
 use obol_observe::sampling::data::Data;
-use obol_observe::sampling::sample::DepartedRow;
+use obol_observe::sampling::sample::{DepartedRow, Life, Sample};
 use std::sync::Arc;
 
-fn news(model: &mut Model, sample: obol_observe::sampling::sample::Sample) -> bool {
+fn news(model: &mut Model, sample: Sample) -> bool {
     model.reduce(Event::Update(Update::Sample(Box::new(sample))), &mut Vec::new())
 }
 
@@ -292,6 +293,80 @@ fn a_lost_lease_has_no_margin() {
     assert_eq!(least, Some(Nanos::ZERO));
     assert_ne!(other, Some(Nanos::ZERO));
     assert_ne!(lost(Nanos::from_secs(90))[1], Some(Nanos::ZERO), "that is longer ago than a minute");
+}
+
+#[test]
+fn ok_is_said_of_a_process_without_trouble_alone() {
+    const AT: Instant = Instant(100_000_000_000);
+    let status = |change: fn(&mut Sample, usize)| {
+        let mut sample = samples::healthy(AT);
+        let at = sample.processes.iter().position(|row| row.name.as_str() == "app-2").expect("there is one");
+        change(&mut sample, at);
+        let row = sample.processes[at].clone();
+        let mut data = Data::default();
+        data.take(Arc::new(sample));
+        data.status(&row).words().1
+    };
+    assert_eq!(status(|_, _| ()), "ok");
+    let troubles: [(&str, fn(&mut Sample, usize)); 9] = [
+        ("down", |sample, at| sample.processes[at].life = Life::Down),
+        ("left", |sample, at| sample.processes[at].life = Life::Left),
+        ("frozen", |sample, at| sample.processes[at].life = Life::Frozen),
+        ("stale", |sample, at| sample.processes[at].lease = None),
+        ("joining", |sample, at| sample.processes[at].incarnation = Incarnation::NONE),
+        ("on hold", |sample, at| {
+            sample.processes[at].incarnation = Incarnation::NONE;
+            sample.processes[at].held_until = Some(AT + Nanos(1));
+        }),
+        ("behind", |sample, at| sample.processes[at].view = None),
+        ("no lease", |sample, at| sample.processes[at].active = false),
+        ("no agent", |sample, at| {
+            let region = sample.processes[at].region;
+            let agents = sample.processes.iter_mut().filter(|row| (row.region, row.seat) == (region, 0));
+            agents.for_each(|row| row.life = Life::Down);
+        }),
+    ];
+    for (said, change) in troubles {
+        assert_eq!(status(change), said);
+    }
+}
+
+#[test]
+fn a_heartbeat_that_stands_still_is_not_said_to_be_ok() {
+    let mut model = live(160, 36);
+    let beat = |model: &Model| {
+        let shown = text(model);
+        let line = shown.lines().find(|line| line.contains(" app-2 ")).expect("its row").to_owned();
+        line.split(|c: char| !c.is_alphanumeric()).filter(|word| *word == "ok").count()
+    };
+    assert_eq!(beat(&model), 2, "its state and its heartbeat");
+    for _ in 0..8 {
+        let mut sample = samples::healthy(Instant(newest(&model).0 + 250_000_000));
+        let row = sample.processes.iter_mut().find(|row| row.name.as_str() == "app-2").expect("there is one");
+        row.heartbeat = 1;
+        news(&mut model, sample);
+    }
+    assert_eq!(beat(&model), 1, "{}", text(&model));
+}
+
+#[test]
+fn healthy_is_not_said_of_a_cluster_that_is_not() {
+    let mut model = live(160, 36);
+    let head = |model: &Model| text(model).lines().next().unwrap_or_default().to_owned();
+    assert!(head(&model).contains("healthy"), "{}", head(&model));
+    for health in [Health::Degraded, Health::Unavailable, Health::Unreachable, Health::Unknown] {
+        let mut sample = samples::healthy(Instant(newest(&model).0 + 250_000_000));
+        sample.health = health;
+        news(&mut model, sample);
+        let head = head(&model);
+        assert!(head.contains(health.name()) && !head.contains("healthy"), "{head}");
+    }
+    let at = Instant(newest(&model).0 + 250_000_000);
+    news(&mut model, samples::healthy(at));
+    assert!(head(&model).contains("healthy"), "{}", head(&model));
+    model.reduce(Event::Update(Update::Lost { why: "gone".to_owned() }), &mut Vec::new());
+    assert!(!head(&model).contains("healthy"), "{}", head(&model));
+    assert!(!head(&console(160, 36)).contains("healthy"), "nothing was read yet");
 }
 
 #[test]

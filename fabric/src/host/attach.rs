@@ -173,6 +173,11 @@ impl Attachment {
         Answer::of(self.answer().load(Ordering::Acquire)).is_full()
     }
 
+    /// Whether the agent's last answer is that another member has this program's name.
+    pub fn is_name_taken(&self) -> bool {
+        Answer::of(self.answer().load(Ordering::Acquire)).is_name_taken()
+    }
+
     /// The end of the hold on this program's join, if that is the agent's last answer.
     pub fn held_until(&self) -> Option<Instant> {
         let held = Answer::of(self.answer().load(Ordering::Acquire)).is_on_hold();

@@ -28,6 +28,7 @@ const EXCLUDED: u8 = 2;
 const LEFT: u8 = 3;
 const FULL: u8 = 4;
 const ON_HOLD: u8 = 5;
+const NAME_TAKEN: u8 = 6;
 
 /// A program's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +80,11 @@ impl Answer {
     /// Whether the last answer is that its name failed too often.
     pub(crate) const fn is_on_hold(self) -> bool {
         self.code == ON_HOLD
+    }
+
+    /// Whether the last answer is that another member has its name.
+    pub(crate) const fn is_name_taken(self) -> bool {
+        self.code == NAME_TAKEN
     }
 
     /// The answer; `None` before the first.
@@ -185,9 +191,10 @@ impl Seats {
             SeatStatus::Left => (LEFT, Incarnation::NONE),
             SeatStatus::Full => (FULL, Incarnation::NONE),
             SeatStatus::OnHold { .. } => (ON_HOLD, Incarnation::NONE),
+            SeatStatus::NameTaken => (NAME_TAKEN, Incarnation::NONE),
         };
-        // A join without room, or on hold, remains valid.
-        let sequence = if matches!(code, FULL | ON_HOLD) {
+        // A join without room, on hold, or of a taken name remains valid.
+        let sequence = if matches!(code, FULL | ON_HOLD | NAME_TAKEN) {
             before.sequence
         } else {
             Request::of(handed.request).sequence

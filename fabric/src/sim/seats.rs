@@ -245,7 +245,7 @@ impl Core {
             SeatStatus::Member(incarnation) => incarnation,
             SeatStatus::Excluded | SeatStatus::Left => Incarnation::NONE,
             // The join stays valid, so the program keeps waiting.
-            SeatStatus::Full | SeatStatus::OnHold { .. } => return,
+            SeatStatus::Full | SeatStatus::OnHold { .. } | SeatStatus::NameTaken => return,
         };
         let owner = self.nodes[node as usize].generation;
         // An answer to an earlier occupant is not for this one.

@@ -25,6 +25,17 @@ pub struct Counterexample {
     pub schedule: Vec<String>,
 }
 
+impl Counterexample {
+    /// What the search has found.
+    pub fn finding(&self) -> String {
+        match &self.broken {
+            Some(broken) => format!("breaks {broken}"),
+            None if self.complete => "holds in every state".to_owned(),
+            None => "holds in these states, which are not all".to_owned(),
+        }
+    }
+}
+
 fn search<M: Machine>(
     algorithm: &'static str,
     processes: u8,
@@ -64,4 +75,30 @@ pub fn counterexamples() -> Vec<Counterexample> {
         found.push(search::<Hsuc>("HSUC", 3, Some(weakness), kept));
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_searched_to_its_end_or_is_broken_is_not_said_to_hold_in_every_state() {
+        let found = |complete, broken: Option<&str>| {
+            let broken = broken.map(str::to_owned);
+            let (algorithm, assumption) = ("HUC", "none");
+            let schedule = Vec::new();
+            let one =
+                Counterexample { algorithm, assumption, processes: 3, states: 9, complete, broken, schedule };
+            one.finding()
+        };
+        assert_eq!(found(true, None), "holds in every state");
+        assert!(!found(false, None).contains("every state"));
+        for complete in [false, true] {
+            assert_eq!(found(complete, Some("agreement")), "breaks agreement");
+        }
+        // The limit, and a broken property, both leave states unvisited.
+        let setup =
+            Setup { processes: 3, instances: 1, crashes: 1, weakness: None, options: Options::default() };
+        assert!(!explore::<Huc>(&setup, 10).complete);
+    }
 }

@@ -199,9 +199,9 @@ impl Coordinator {
         if !proved && !self.needs(newcomer.proposer) {
             return;
         }
-        let left = self.hold_left(&newcomer, now);
+        let obstacle = self.obstacle(&newcomer, now);
         let newest = self.log.newest();
-        let answer = self.requests.join(newcomer, as_of, from, left, newest, &self.peer.config);
+        let answer = self.requests.join(newcomer, as_of, from, obstacle, newest, &self.peer.config);
         if let Some(outcome) = answer.filter(|_| self.leading) {
             fabric.send(from, &Message::JoinReply { token: newcomer.token, outcome }.encode());
         }

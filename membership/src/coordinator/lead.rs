@@ -108,16 +108,19 @@ impl Coordinator {
     pub(super) fn admit_itself<F: Fabric>(&mut self, now: Instant, fabric: &F) {
         let MembershipState::Joining { token, as_of } = self.peer.state else { return };
         let newcomer = self.newcomer(token, fabric);
-        let (from, left, newest) = (fabric.address(), self.hold_left(&newcomer, now), self.log.newest());
-        let refused = self.requests.join(newcomer, as_of, from, left, newest, &self.peer.config);
+        let (from, obstacle, newest) = (fabric.address(), self.obstacle(&newcomer, now), self.log.newest());
+        let refused = self.requests.join(newcomer, as_of, from, obstacle, newest, &self.peer.config);
         // `install` draws a new token when this join is too old or settled.
-        debug_assert!(matches!(refused, None | Some(Err(Refusal::Full | Refusal::OnHold(_)))), "{refused:?}");
+        debug_assert!(
+            matches!(refused, None | Some(Err(Refusal::Full | Refusal::OnHold(_) | Refusal::NameTaken))),
+            "{refused:?}"
+        );
     }
 
     fn has_work(&self, now: Instant) -> bool {
         // A join makes no view of its own before that time, but is included in any earlier one:
         // joins may share a view.
-        let joins = self.requests.has_joins() && !self.peer.timers.is_set(Timer::Joins);
+        let joins = !self.peer.timers.is_set(Timer::Joins) && self.requests.has_joins(self.view());
         joins
             || self.owes_slot()
             || !self.suspects.is_empty()
@@ -146,9 +149,21 @@ impl Coordinator {
         }
     }
 
+    /// Why a newcomer is not admitted now, although its join is valid.
+    pub(super) fn obstacle(&self, newcomer: &Newcomer, now: Instant) -> Option<Refusal> {
+        let left = self.hold_left(newcomer, now);
+        let is_suspected = |who| self.suspects.contains_key(&who);
+        if left > Nanos::ZERO {
+            Some(Refusal::OnHold(left))
+        } else {
+            let is_taken = self.requests.is_name_taken(newcomer, self.view(), is_suspected);
+            is_taken.then_some(Refusal::NameTaken)
+        }
+    }
+
     /// How long a newcomer still has to wait. A coordinator that this leader needs does not wait:
     /// without it there may be nothing decided any more.
-    pub(super) fn hold_left(&self, newcomer: &Newcomer, now: Instant) -> Nanos {
+    fn hold_left(&self, newcomer: &Newcomer, now: Instant) -> Nanos {
         if newcomer.kind == Kind::Coordinator && self.needs(newcomer.proposer) {
             return Nanos::ZERO;
         }

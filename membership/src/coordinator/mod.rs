@@ -289,7 +289,8 @@ impl Coordinator {
         self.log.push(Arc::clone(view), now);
         self.suspects.retain(|who, _| view.member(*who).is_some());
         self.suspect_former_life(fabric.address());
-        self.requests.settle(view, jump, fabric);
+        let is_suspected = |who| self.suspects.contains_key(&who);
+        self.requests.settle(view, jump, is_suspected, fabric);
         match self.peer.update_membership(view, now, fabric) {
             Some(Transition::Excluded | Transition::Departed) => {
                 self.forget_suspicions();
@@ -603,7 +604,7 @@ impl Machine for Coordinator {
         if !self.may_retry() {
             timers.stop(Timer::Retry);
         }
-        if !self.leading || !self.requests.has_joins() {
+        if !self.leading || !self.requests.has_joins(self.view()) {
             timers.stop(Timer::Joins);
         }
         if self.leading {

@@ -86,13 +86,13 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    /// Records a join that is on hold for `held`; answers at once if it is decided or refused.
+    /// Records a join, unless there is an `obstacle`; answers at once if it is decided or refused.
     pub(super) fn join(
         &mut self,
         newcomer: Newcomer,
         as_of: ViewId,
         from: Address,
-        held: Nanos,
+        obstacle: Option<Refusal>,
         newest: &Entry,
         config: &Config,
     ) -> Option<Result<(Incarnation, ViewId), Refusal>> {
@@ -113,9 +113,11 @@ impl Requests {
         if let Some(spoken) = view.release().filter(|spoken| !spoken.admits(newcomer.release)) {
             return Some(Err(Refusal::Release(spoken)));
         }
-        if held > Nanos::ZERO {
-            // Not kept: joins of programs that crash at once would pile up and keep others out.
-            return Some(Err(Refusal::OnHold(held)));
+        if let Some(refusal) = obstacle {
+            // Not kept: joins that wait, or whose programs crash at once, would pile up and keep others
+            // out.
+            self.joins.retain(|join| join.newcomer.token != newcomer.token);
+            return Some(Err(refusal));
         }
         let edit = Edit { admit: vec![newcomer], ..Edit::default() };
         if !fits(view, &edit, config) {
@@ -144,6 +146,19 @@ impl Requests {
             self.joins.push(Join { newcomer, as_of, from, reach });
         }
         None
+    }
+
+    /// Whether a newcomer's name belongs to a member that stays. `is_suspected` says who does not,
+    /// besides members that leave. Of two pending joins of one name the next view admits the first that
+    /// can be read.
+    pub(super) fn is_name_taken(
+        &self,
+        newcomer: &Newcomer,
+        view: &View,
+        is_suspected: impl Fn(Incarnation) -> bool,
+    ) -> bool {
+        let stays = |m: &Member| !is_suspected(m.incarnation) && !self.leaves.contains(&m.incarnation);
+        view.namesakes(*newcomer).any(stays)
     }
 
     /// Records a leave.
@@ -238,9 +253,10 @@ impl Requests {
         self.leaves.is_empty() && self.lease.is_none() && !self.settle
     }
 
-    /// Whether a join can be decided.
-    pub(super) fn has_joins(&self) -> bool {
-        self.joins.iter().any(|join| join.reach == Reach::Reached)
+    /// Whether a join can be decided. One that waits for the end of a member of its name cannot.
+    pub(super) fn has_joins(&self, view: &View) -> bool {
+        let is_free = |join: &Join| view.namesakes(join.newcomer).next().is_none();
+        self.joins.iter().any(|join| join.reach == Reach::Reached && is_free(join))
     }
 
     /// Whether some newcomer still has to be read.
@@ -360,8 +376,16 @@ impl Requests {
     }
 
     /// Drops what a decided view has settled, and answers the joins among it. `jump`: there are views
-    /// between it and the last one, which may have changed the lease to and fro.
-    pub(super) fn settle<F: Fabric>(&mut self, view: &View, jump: bool, fabric: &mut F) {
+    /// between it and the last one, which may have changed the lease to and fro. `is_suspected`: see
+    /// [`Requests::is_name_taken`].
+    pub(super) fn settle<F: Fabric>(
+        &mut self,
+        view: &View,
+        jump: bool,
+        is_suspected: impl Fn(Incarnation) -> bool,
+        fabric: &mut F,
+    ) {
+        let stays = |m: &Member| !is_suspected(m.incarnation) && !self.leaves.contains(&m.incarnation);
         self.joins.retain(|join| {
             let token = join.newcomer.token;
             let outcome = if let Some(member) = view.by_token(token) {
@@ -372,6 +396,8 @@ impl Requests {
                 Err(Refusal::Stale)
             } else if join.newcomer.host != Incarnation::NONE && !view.is_host(join.newcomer.host) {
                 Err(Refusal::NoHost)
+            } else if view.namesakes(join.newcomer).any(&stays) {
+                Err(Refusal::NameTaken)
             } else {
                 return true;
             };

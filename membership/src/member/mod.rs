@@ -111,6 +111,11 @@ impl Member {
         self.peer.refused_by
     }
 
+    /// Whether this process is not admitted because another member has its name.
+    pub const fn is_name_taken(&self) -> bool {
+        self.peer.name_taken
+    }
+
     /// Whether this process searches whole rings for the newest view.
     pub const fn reads_rings(&self) -> bool {
         self.peer.poll.reads_rings()
@@ -375,8 +380,9 @@ impl Member {
     /// This process's join was refused.
     fn refused<F: Fabric>(&mut self, refusal: Refusal, now: Instant, fabric: &mut F) {
         let timing = &self.peer.config.timing;
+        self.peer.name_taken = refusal == Refusal::NameTaken;
         match refusal {
-            Refusal::Full | Refusal::Unreachable => {}
+            Refusal::Full | Refusal::Unreachable | Refusal::NameTaken => {}
             Refusal::Release(spoken) => self.peer.refused_by = Some(spoken),
             Refusal::OnHold(left) => {
                 let due = self.peer.timers.at(Timer::Join).max(now + left.min(timing.join_hold_max));

@@ -153,6 +153,12 @@ impl Newcomer {
         Member { incarnation, kind, name, address, host, token, proposer, release }
     }
 
+    /// Whether the other one is the same process: a retry, or a later life in the same seat.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let seat = |address: Address| Address { generation: 0, ..address };
+        self.token == other.token || seat(self.address) == seat(other.address)
+    }
+
     /// Whether the layout has such a seat and number.
     pub fn fits(&self, layout: &Layout) -> bool {
         let Limits { seats, proposers, .. } = *layout.limits();

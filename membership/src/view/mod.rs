@@ -213,6 +213,11 @@ impl View {
         self.members.iter().find(earlier)
     }
 
+    /// Members that have this newcomer's name, other than the one whose seat it has taken.
+    pub fn namesakes(&self, of: Newcomer) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(move |m| m.name == of.name && !m.newcomer().is_same(&of))
+    }
+
     /// Whether programs can be attached to this member.
     pub fn is_host(&self, who: Incarnation) -> bool {
         self.member(who).is_some_and(|m| m.kind == Kind::Agent)
@@ -303,7 +308,10 @@ mod tests {
 
     fn app(host: &Member, token: u64) -> Newcomer {
         let address = Address { seat: 1, ..host.address };
-        Newcomer { host: host.incarnation, ..Newcomer::new(Kind::App, name("app"), address, token) }
+        Newcomer {
+            host: host.incarnation,
+            ..Newcomer::new(Kind::App, name(&format!("app-{token}")), address, token)
+        }
     }
 
     fn admit(view: &View, admit: Vec<Newcomer>) -> View {
@@ -336,7 +344,7 @@ mod tests {
             three.departed.iter().map(|gone| (gone.name.as_str(), gone.kind, gone.left)).collect();
         assert_eq!(
             gone,
-            [("node-1", Kind::Agent, false), ("app", Kind::App, false)],
+            [("node-1", Kind::Agent, false), ("app-7", Kind::App, false)],
             "it says who they were"
         );
         assert!(admit(&three, vec![app(&host, 8)]).by_token(8).is_none(), "its agent is gone");
@@ -350,6 +358,23 @@ mod tests {
         again.token = 77;
         let two = admit(&one, vec![again]);
         assert!(two.by_token(1001).is_none() && two.by_token(77).is_some());
+    }
+
+    #[test]
+    fn a_newcomer_is_not_admitted_beside_a_member_of_its_name_and_is_in_its_place() {
+        let twin = |region| Newcomer { address: Address::region(region), token: region.into(), ..agent(1) };
+        let one = admit(&genesis(), vec![agent(1), twin(20)]);
+        assert!(one.by_token(1001).is_some() && one.by_token(20).is_none(), "the first of two is admitted");
+        let first = one.by_token(1001).expect("admitted").incarnation;
+        assert!(admit(&one, vec![twin(21)]).by_token(21).is_none());
+        let edit = Edit { remove: vec![Change::Left(first)], admit: vec![twin(21)], ..Edit::default() };
+        let two = one.successor(&edit, one.cleared, ActiveMutant::NONE);
+        assert!(two.by_token(1001).is_none() && two.by_token(21).is_some());
+        // As earlier releases decided it.
+        let mut both = one.clone();
+        both.members.push(twin(22).admitted(Incarnation(9)));
+        let three = admit(&both, vec![twin(23)]);
+        assert!(three.by_token(22).is_some() && three.by_token(23).is_none(), "no member goes for its name");
     }
 
     #[test]

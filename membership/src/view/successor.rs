@@ -59,7 +59,7 @@ impl View {
     /// The view after this one. `cleared` is the latest base with a CLEAR known to the proposer.
     ///
     /// The apps of a removed agent are removed with it. An older member in a newcomer's seat is
-    /// removed as well.
+    /// removed as well. A newcomer whose name a member keeps is not admitted.
     pub fn successor(&self, edit: &Edit, cleared: ViewId, mutant: ActiveMutant) -> Self {
         let id = self.id.next();
         let mut next = Self {
@@ -132,6 +132,10 @@ impl View {
                 continue;
             }
             if !spoken.is_none_or(|spoken| spoken.admits(newcomer.release)) {
+                continue;
+            }
+            // Commands, logs and metrics go by names: of two processes, one is admitted.
+            if self.members.iter().any(|m| m.name == newcomer.name) {
                 continue;
             }
             let incarnation = self.next_incarnation;

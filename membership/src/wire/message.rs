@@ -23,12 +23,14 @@ pub enum Refusal {
     Release(Release),
     /// The leader cannot READ the newcomer's memory.
     Unreachable,
+    /// Another process of this name is a member, or is about to be.
+    NameTaken,
 }
 
 impl Refusal {
     /// Whether the join remains valid and is repeated unchanged.
     pub const fn is_temporary(self) -> bool {
-        matches!(self, Self::Full | Self::OnHold(_) | Self::Release(_) | Self::Unreachable)
+        matches!(self, Self::Full | Self::OnHold(_) | Self::Release(_) | Self::Unreachable | Self::NameTaken)
     }
 
     fn write(self, w: &mut Writer) -> &mut Writer {
@@ -40,6 +42,7 @@ impl Refusal {
             Self::OnHold(left) => w.u8(5).u64(left.0),
             Self::Release(release) => w.u8(6).u16(release.number()),
             Self::Unreachable => w.u8(7),
+            Self::NameTaken => w.u8(8),
         }
     }
 
@@ -52,6 +55,7 @@ impl Refusal {
             5 => Self::OnHold(Nanos(r.u64()?)),
             6 => Self::Release(r.release()?),
             7 => Self::Unreachable,
+            8 => Self::NameTaken,
             other => return Err(DecodeError::Unknown(other)),
         })
     }

@@ -23,7 +23,8 @@ fn name(text: &str) -> Name {
 }
 
 fn newcomer(region: u32, kind: Kind) -> Newcomer {
-    Newcomer::new(kind, name("n"), Address { region, generation: 1, ..Address::default() }, 7)
+    let address = Address { region, generation: 1, ..Address::default() };
+    Newcomer::new(kind, name(&format!("n-{region}")), address, 7)
 }
 
 /// A view of every kind of change, and its predecessor.

@@ -18,6 +18,7 @@ mod lease_model;
 mod lease_requests;
 mod leases;
 mod links;
+mod names;
 mod recoveries;
 mod recovery;
 mod releases;

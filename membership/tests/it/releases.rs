@@ -27,6 +27,19 @@ fn newcomer(region: u32, kind: Kind, release: Release) -> Newcomer {
     }
 }
 
+/// The same with a name of its own.
+fn named(region: u32, kind: Kind, release: Release) -> Newcomer {
+    Newcomer { name: name(&format!("newcomer-{region}")), ..newcomer(region, kind, release) }
+}
+
+/// The same view as release 0.1 could decide it: it admitted members of one name.
+fn with_one_name(mut view: View) -> View {
+    let members = view.members.iter_mut().map(|m| &mut m.name);
+    let names = members.chain(view.departed.iter_mut().map(|d| &mut d.name));
+    names.filter(|n| n.as_str().starts_with("newcomer")).for_each(|n| *n = name("newcomer"));
+    view
+}
+
 fn release(minor: u16) -> Release {
     format!("0.{minor}").parse().expect("a release")
 }
@@ -37,7 +50,7 @@ fn views() -> (View, View) {
         (1..=3).map(|n| (name(&format!("coord-{n}")), Address::region(n))).collect();
     let genesis =
         View::genesis(&coordinators, Nanos::from_millis(20), Nanos::from_millis(40)).of_release(release(1));
-    let of = |region, kind| newcomer(region, kind, release(1));
+    let of = |region, kind| named(region, kind, release(1));
     let admit = vec![of(10, Kind::Agent), of(11, Kind::App), of(12, Kind::LeaseCache)];
     let one = genesis.successor(&Edit { admit, ..Edit::default() }, ViewId(0), ActiveMutant::NONE);
     let failed =
@@ -49,7 +62,7 @@ fn views() -> (View, View) {
         acceptor: Some(Change::AcceptorAdded(Acceptor { proposer: 4, address: Address::region(4) })),
     };
     let two = one.successor(&edit, ViewId(1), ActiveMutant::NONE);
-    (one, two)
+    (with_one_name(one), with_one_name(two))
 }
 
 /// A datagram of every kind, as release 0.1 sends it.
@@ -177,7 +190,7 @@ proptest! {
             if gone.is_some() && view.members.len() == 1 && comes.is_none() {
                 continue;
             }
-            let admit = comes.map(|minor| newcomer(n, Kind::Agent, release(minor)));
+            let admit = comes.map(|minor| named(n, Kind::Agent, release(minor)));
             let edit = Edit {
                 remove: gone.into_iter().collect(),
                 admit: admit.into_iter().collect(),
@@ -204,13 +217,13 @@ fn an_upgrade_of_all_members_one_after_another_raises_what_is_spoken_with_the_la
         assert_eq!(view.release(), Some(release(1)));
         let edit = Edit {
             remove: vec![Change::Left(member.incarnation)],
-            admit: vec![newcomer(n, member.kind, release(2))],
+            admit: vec![named(n, member.kind, release(2))],
             ..Edit::default()
         };
         view = view.successor(&edit, view.cleared, ActiveMutant::NONE);
     }
     assert_eq!((view.release(), view.members.len()), (Some(release(2)), old.len()));
-    let back = Edit { admit: vec![newcomer(300, Kind::Agent, release(1))], ..Edit::default() };
+    let back = Edit { admit: vec![named(300, Kind::Agent, release(1))], ..Edit::default() };
     let next = view.successor(&back, view.cleared, ActiveMutant::NONE);
     assert_eq!(next.members.len(), old.len(), "there is no way back");
 }

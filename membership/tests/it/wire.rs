@@ -196,6 +196,7 @@ fn every_other_message_round_trips() {
         Message::JoinReply { token: 5, outcome: Err(Refusal::Full) },
         Message::JoinReply { token: 5, outcome: Err(Refusal::NoHost) },
         Message::JoinReply { token: 5, outcome: Err(Refusal::Unreachable) },
+        Message::JoinReply { token: 5, outcome: Err(Refusal::NameTaken) },
         Message::JoinReply { token: 5, outcome: Err(Refusal::OnHold(Nanos(7))) },
         Message::Leave(accused),
         Message::Settle(ViewId(7)),
@@ -225,8 +226,9 @@ fn incarnations_that_would_overflow_are_refused_and_the_last_ones_are_not() {
         assert_eq!(View::from_frame(&counts(next).to_frame()), None, "{next}");
     }
     let last = decode_view(&encode_view(&counts(NUMBER_MAX))).expect("within the bounds");
-    let name = Name::new("n").expect("a name");
-    let newcomer = |region: u32| Newcomer::new(Kind::Agent, name, Address::region(region), region.into());
+    let name = |region: u32| Name::new(&format!("n-{region}")).expect("a name");
+    let newcomer =
+        |region: u32| Newcomer::new(Kind::Agent, name(region), Address::region(region), region.into());
     let admit = vec![newcomer(2), newcomer(3)];
     let next = last.successor(&Edit { admit, ..Edit::default() }, last.cleared, ActiveMutant::NONE);
     assert_eq!(next.next_incarnation, Incarnation(NUMBER_MAX + 2));
@@ -247,7 +249,7 @@ fn leases_outside_a_profiles_bounds_are_rejected() {
 proptest! {
     #[test]
     fn admitted_members_can_be_removed_in_any_steps(
-        names in proptest::collection::vec("[a-z]{1,5}", 1..20),
+        names in proptest::collection::btree_set("[a-z]{1,5}", 1..20),
         steps in proptest::collection::vec(proptest::collection::vec(0usize..20, 0..8), 1..6),
     ) {
         let coordinator = Name::new("c").expect("a name");

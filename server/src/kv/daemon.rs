@@ -8,6 +8,7 @@ use obol_kv::{Node, Server, ServerState, Service, Shard};
 use obol_logs::{Line, Severity};
 use obol_node::Site;
 use obol_node::endpoint::Act;
+use obol_observe::namesakes::Namesakes;
 use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ pub struct Settings {
     pub force_empty: bool,
     /// Print its state as JSON lines.
     pub json: bool,
-    /// MarkOwner state it keeps.
+    /// Whose state it keeps.
     pub whose: MarkOwner,
 }
 
@@ -122,6 +123,9 @@ struct Reporter<'a> {
     name: Name,
     whose: MarkOwner,
     logged: &'a LoggedState,
+    namesakes: &'a mut Namesakes,
+    /// Why it is not admitted, and ends.
+    refusal: &'a mut Option<String>,
     /// It polls without a pause, so it yields its core to other processes instead of waiting until
     /// the kernel preempts it.
     yields: bool,
@@ -183,7 +187,11 @@ impl Act for Reporter<'_> {
                     let _ = output::json(&StandingJson::of(self.shard, standing, server.answered()));
                 }
             }
-            let is_over = matches!(standing, ServerState::Yields | ServerState::Misfit { .. });
+            if node.member().is_name_taken() {
+                *self.refusal = self.namesakes.refusal();
+            }
+            let is_over = matches!(standing, ServerState::Yields | ServerState::Misfit { .. })
+                || self.refusal.is_some();
             if is_over || node.is_over() || self.stop.load(Ordering::Relaxed) {
                 done.store(true, Ordering::Relaxed);
             }
@@ -235,6 +243,7 @@ fn serve(
     // writes, which may have slept longer, comes into no log that counts. What it had it brings
     // along: it may be all that is left.
     let mut copy = None;
+    let (mut namesakes, mut refusal) = (Namesakes::of(site, name), None);
     let last = loop {
         let newest = site.newest().map_err(Failure::refused)?;
         let server = Server::new(area(site)?, shard, every, newest).carrying(copy.take());
@@ -243,8 +252,23 @@ fn serve(
         let mut node = node.once();
         let (json, whose) = (settings.json, settings.whose);
         let logged = &logged;
-        let reporter = Reporter { shard, node: &mut node, stop, json, yields, site, name, whose, logged };
+        let reporter = Reporter {
+            shard,
+            node: &mut node,
+            stop,
+            json,
+            yields,
+            site,
+            name,
+            whose,
+            logged,
+            namesakes: &mut namesakes,
+            refusal: &mut refusal,
+        };
         let last = endpoint.each(reporter);
+        if let Some(refusal) = refusal {
+            return Err(Failure::Refused(refusal));
+        }
         let is_stopped = stop.load(Ordering::Relaxed);
         if last != ServerState::Out || is_stopped {
             let is_last = obol_kv::servers(node.member().view(), shard).count() <= 1;

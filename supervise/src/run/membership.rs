@@ -8,6 +8,7 @@ use obol_fabric::{Incarnation, Name, Nanos};
 use obol_membership::View;
 use obol_node::ClusterLocation;
 use obol_node::Site;
+use obol_observe::namesakes::Namesakes;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,6 +32,8 @@ pub(super) enum MembershipEvent {
     Lost(&'static str, Incarnation),
     /// It left, after its program had ended.
     Left,
+    /// It cannot become a member: a live process of another host has its name.
+    NameTaken(String),
     /// It cannot become a member now, and could not for a while; it is tried again.
     Trouble(String),
 }
@@ -144,7 +147,7 @@ impl Life {
             Attached::open_present(&site, self.node, self.name).map_err(|error| error.to_string())?;
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            scope.spawn(|| self.follow(&app, &done, report));
+            scope.spawn(|| self.follow(&app, &done, Namesakes::of(&site, self.name), report));
             let kept = self.keep(&app, &mut presence, beat_every, report);
             // Marks this seat as dead before anything else is waited for.
             drop(presence);
@@ -202,8 +205,14 @@ impl Life {
         Ok(())
     }
 
-    /// Reports each view of the program as it becomes active.
-    fn follow(&self, app: &Attached, done: &AtomicBool, report: &impl Fn(MembershipEvent)) {
+    /// Reports each view of the program as it becomes active, and that it is refused for its name.
+    fn follow(
+        &self,
+        app: &Attached,
+        done: &AtomicBool,
+        mut namesakes: Namesakes,
+        report: &impl Fn(MembershipEvent),
+    ) {
         let mut views = app.views();
         let mut waiting: Option<OwnView> = None;
         while !done.load(Ordering::Relaxed) {
@@ -216,6 +225,11 @@ impl Life {
             }
             if let Some(view) = waiting.take_if(|view| app.active(view)) {
                 report(MembershipEvent::Active(Arc::clone(view.shared()), app.incarnation()));
+            }
+            if app.is_name_taken()
+                && let Some(refusal) = namesakes.refusal()
+            {
+                report(MembershipEvent::NameTaken(refusal));
             }
         }
     }

@@ -22,7 +22,6 @@ pub use program::{Tied, exec_with_parent};
 pub use restart::Policy;
 
 use crate::logging;
-use crate::processes::unused_elsewhere;
 use group::Group;
 use hooks::{Call, Hooks, Setup};
 use journal::{Journal, Message};
@@ -33,6 +32,7 @@ use obol_logs::Settings;
 use obol_membership::Kind;
 use obol_node::ClusterLocation;
 use obol_node::Site;
+use obol_observe::namesakes::unused_elsewhere;
 use obol_term::output::{self, Failure};
 use program::Children;
 use restart::Restarts;
@@ -142,6 +142,8 @@ struct Supervisor<'a> {
     rx: Receiver<Event>,
     /// The program is asked to end: it is not started again.
     stopping: bool,
+    /// Why the program cannot be a member.
+    refusal: Option<String>,
 }
 
 /// Runs the program, as a member whenever it may be one; the exit code is the program's.
@@ -222,12 +224,14 @@ fn supervise(
         tx,
         rx,
         stopping: false,
+        refusal: None,
     };
     let ended = supervisor.lives();
     supervisor.hooks.finish();
     // What hooks left behind.
     children.end_orphans().map_err(Failure::failed)?;
-    ended.map(ExitCode::from).map_err(Failure::failed)
+    let code = ended.map_err(Failure::failed)?;
+    supervisor.refusal.map_or(Ok(ExitCode::from(code)), |refusal| Err(another(Failure::Refused(refusal))))
 }
 
 /// The agent that is wanted, or the one that runs on this host, if there is exactly one.
@@ -493,7 +497,7 @@ impl Supervisor<'_> {
     }
 
     /// Takes note of what became of the membership.
-    fn handle_membership(&self, event: MembershipEvent, running: &mut RunningProgram) -> io::Result<()> {
+    fn handle_membership(&mut self, event: MembershipEvent, running: &mut RunningProgram) -> io::Result<()> {
         match event {
             MembershipEvent::Member(incarnation) => {
                 running.own = incarnation;
@@ -520,6 +524,12 @@ impl Supervisor<'_> {
                 self.journal.write(&Message::Left);
             }
             MembershipEvent::Trouble(text) => self.journal.write(&Message::Trouble { text }),
+            MembershipEvent::NameTaken(_) if self.stopping => {}
+            MembershipEvent::NameTaken(refusal) => {
+                self.stopping = true;
+                self.kill(running, &refusal)?;
+                self.refusal = Some(refusal);
+            }
         }
         Ok(())
     }

@@ -389,6 +389,17 @@ fn steps(
     Ok(())
 }
 
+/// The verdict on a drill of which this many commands were lost, if that was counted.
+fn verdict(lost: Option<u64>, is_interrupted: bool, was_played: bool) -> Verdict {
+    match lost {
+        Some(1..) => Verdict::Failed,
+        // A terminal's signal ends the replicas as well.
+        _ if is_interrupted => Verdict::Interrupted,
+        Some(0) if was_played => Verdict::Passed,
+        _ => Verdict::Failed,
+    }
+}
+
 /// Plays a drill of a store in a cluster of its own, until `stop` is set.
 pub fn run(root: &Path, drill: &StoreDrill, profile: &Profile, clients: u32, stop: &AtomicBool) -> Timeline {
     let mut timeline = Timeline {
@@ -408,13 +419,7 @@ pub fn run(root: &Path, drill: &StoreDrill, profile: &Profile, clients: u32, sto
         series: Vec::new(),
     };
     let played = play(root, drill, profile, stop, &mut timeline);
-    timeline.verdict = match &played {
-        _ if timeline.lost > Some(0) => Verdict::Failed,
-        // A terminal's signal ends the replicas as well.
-        _ if stop.load(Ordering::Relaxed) => Verdict::Interrupted,
-        Ok(()) => Verdict::Passed,
-        Err(_) => Verdict::Failed,
-    };
+    timeline.verdict = verdict(timeline.lost, stop.load(Ordering::Relaxed), played.is_ok());
     timeline.error = played.err().map(|failure| failure.to_string());
     timeline
 }
@@ -422,6 +427,21 @@ pub fn run(root: &Path, drill: &StoreDrill, profile: &Profile, clients: u32, sto
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_drill_passes_only_if_it_was_played_and_nothing_was_lost() {
+        assert_eq!(verdict(Some(0), false, true), Verdict::Passed);
+        for (lost, is_interrupted, was_played, wrong) in [
+            (Some(1), false, true, Verdict::Failed),
+            (Some(1), true, true, Verdict::Failed),
+            (Some(0), true, true, Verdict::Interrupted),
+            (None, true, false, Verdict::Interrupted),
+            (None, false, false, Verdict::Failed),
+            (None, false, true, Verdict::Failed),
+        ] {
+            assert_eq!(verdict(lost, is_interrupted, was_played), wrong, "{lost:?}");
+        }
+    }
 
     #[test]
     fn a_gap_and_whole_intervals_are_counted() {

@@ -341,6 +341,17 @@ mod tests {
     }
 
     #[test]
+    fn wrong_answers_lost_keys_and_a_process_that_grows_fail_whatever_else_is_true() {
+        let good = || summary("view".to_owned(), &[], Injected::default(), memory(100, 0));
+        assert_eq!(good().failure(), None);
+        let why = Summary { wrong: 1, lost: 1, ..good() }.failure().expect("an answer was wrong");
+        assert!(why.contains("1 answers are wrong"), "{why}");
+        assert!(Summary { lost: 1, ..good() }.failure().is_some_and(|why| why.contains("1 keys")));
+        let grown = Summary { growth: memory(100, 99 * 30), ..good() };
+        assert!(grown.failure().is_some_and(|why| why.contains("node-1 grows")));
+    }
+
+    #[test]
     fn a_process_that_grows_is_named() {
         let growth = memory(100, 99 * 30).expect("long enough");
         assert_eq!(growth, Growth { of: "node-1".to_owned(), first: 2000 + 19 * 30, last: 2000 + 99 * 30 });

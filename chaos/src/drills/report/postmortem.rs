@@ -526,6 +526,40 @@ fn date(seconds: u64) -> String {
 mod tests {
     use super::*;
 
+    const DRILL: &str = r#"[drill]
+schema = 1
+id = "dies"
+title = "An app dies"
+environment = "local"
+repeat = { count = 6, gap = "20ms" }
+[targets]
+app = { kind = "app", select = "one" }
+[[step]]
+name = "kill"
+fault = { kind = "kill", target = "app" }
+[[expect]]
+metric = "failover.cue_to_active"
+p50 = "10s"
+"#;
+
+    #[test]
+    fn everything_held_is_said_only_of_a_drill_that_passed_with_all_bounds_judged() {
+        let drill = crate::drillfile::parse(DRILL, "d.toml").expect("a drill");
+        let profile = obol_profiles::Profile::builtin("laptop").expect("a profile");
+        let options = crate::drills::Options::new(std::path::PathBuf::new());
+        let none = obol_membership::ActiveMutant::NONE;
+        let passed = crate::drills::simulate(&drill, profile, none, &options, |_| true).expect("it runs");
+        let says = |journal: &Journal| document(journal, &drill).html().contains("Everything held.");
+        assert!(says(&passed), "{:?}", passed.verdict);
+        use Verdict::{Aborted, Deviated, Failed, Interrupted, Void};
+        for verdict in [Failed, Deviated, Aborted, Interrupted, Void] {
+            assert!(!says(&Journal { verdict, ..passed.clone() }), "{verdict:?}");
+        }
+        let mut open = passed.clone();
+        open.judged[0].holds = None;
+        assert!(!says(&open));
+    }
+
     #[test]
     fn dates_are_those_of_the_calendar() {
         assert_eq!(date(0), "1970-01-01 00:00:00 UTC");

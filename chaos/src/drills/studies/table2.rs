@@ -246,3 +246,52 @@ fn quantiles(found: Option<&Found>, columns: fn(&Summary) -> Vec<String>, many: 
         None => vec!["-".to_owned(); many],
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use obol_observe::stats::Distribution;
+
+    fn found(verdict: Verdict) -> Found {
+        let none = || Distribution::new().summary();
+        Found {
+            verdict,
+            failover_us: none(),
+            skew_us: none(),
+            lease_wait_us: 0.0,
+            void: 0,
+            overlap_ns: 0,
+            remarks: Vec::new(),
+        }
+    }
+
+    fn table(verdicts: &[Verdict], errors: &[&str]) -> Verdict {
+        let cell = |verdict: &Verdict| Cell {
+            fenced: Some(found(*verdict)),
+            waited: Some(found(Verdict::Passed)),
+            errors: errors.iter().map(|error| (*error).to_owned()).collect(),
+            ..Cell::new(&Scenario::all().next().expect("there are some"))
+        };
+        let table = Table {
+            repetitions: 1,
+            floor_us: Distribution::new().summary(),
+            heartbeat_us: 0.0,
+            profile: "laptop".to_owned(),
+            host: Host::this(),
+            cells: verdicts.iter().map(cell).collect(),
+        };
+        table.verdict()
+    }
+
+    #[test]
+    fn a_table_passes_only_if_every_cell_was_measured_and_passed() {
+        use Verdict::{Aborted, Deviated, Failed, Interrupted, Passed, Void};
+        assert_eq!(table(&[Passed, Passed], &[]), Passed);
+        for other in [Failed, Aborted, Interrupted, Void, Deviated] {
+            assert_eq!(table(&[Passed, other], &[]), other);
+        }
+        assert_eq!(table(&[Deviated, Failed], &[]), Failed);
+        assert_eq!(table(&[Passed], &["a drill could not be run"]), Void);
+        assert_eq!(table(&[], &[]), Void);
+    }
+}

@@ -38,11 +38,7 @@ fn print_counterexamples(found: &[Counterexample]) -> Result<(), Failure> {
             "{} among {}, assumption given up: {} ({} states)",
             one.algorithm, one.processes, one.assumption, one.states
         ))?;
-        match &one.broken {
-            Some(broken) => line(format_args!("  breaks {broken}"))?,
-            None if one.complete => line("  holds in every state")?,
-            None => line("  holds in these states, which are not all")?,
-        }
+        line(format_args!("  {}", one.finding()))?;
         for (number, action) in one.schedule.iter().enumerate() {
             line(format_args!("  {:>3}. {action}", number + 1))?;
         }

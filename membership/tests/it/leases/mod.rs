@@ -267,6 +267,7 @@ impl Leases {
             let host = first.by_token(token(0, 0)).expect("holder 0 is in the first view").incarnation;
             let app = Newcomer {
                 kind: Kind::App,
+                name: Name::new("a").expect("a name"),
                 address: Address { seat: 1, ..page(0) },
                 host,
                 token: APP,
@@ -430,7 +431,8 @@ fn token(holder: usize, life: u64) -> u64 {
 }
 
 fn newcomer(holder: usize, life: u64) -> Newcomer {
-    Newcomer::new(Kind::Agent, Name::new("h").expect("a name"), page(holder), token(holder, life))
+    let name = Name::new(&format!("h-{holder}")).expect("a name");
+    Newcomer::new(Kind::Agent, name, page(holder), token(holder, life))
 }
 
 /// The incarnation of a holder in a view, whichever life it is.
