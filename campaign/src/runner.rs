@@ -2,6 +2,7 @@
 
 use super::act::Act;
 use super::crash_loop::{self, End};
+use super::divided;
 use super::driver::Driver;
 use super::fault_schedule::{FaultSchedule, lease};
 use super::faults::until;
@@ -149,6 +150,13 @@ fn without_faults(driver: &mut Driver, survivors: &mut Vec<u32>, recovery: &mut 
         if split::split(driver)? {
             *recovery = heal(driver, survivors)?.max(*recovery);
         }
+    }
+    if driver.scenario.blackout {
+        // As above.
+        driver.expire_reports()?;
+        *recovery = heal(driver, survivors)?.max(*recovery);
+        divided::blackout(driver)?;
+        *recovery = heal(driver, survivors)?.max(*recovery);
     }
     if driver.scenario.pulses.is_some() {
         // As above.

@@ -236,6 +236,9 @@ mutants! {
         ReportByTheLinkAlone = "report-by-the-link-alone",
         /// The clique that is kept may be one without the leader.
         CliqueWithoutLeader = "clique-without-leader",
+        /// A coordinator that could decide nothing judges at once, when it can again, by what it was told
+        /// before.
+        JudgeOutdated = "judge-outdated",
         /// An excluded process asks to be admitted although some of its links are still broken.
         RejoinUnproved = "rejoin-unproved",
         /// Newcomers are admitted whether or not the leader can read their memory.

@@ -360,6 +360,37 @@ fn a_minority_suspects_no_links_so_that_all_stay_after_it_heals() {
     assert_eq!(cluster.view(0).id, view);
 }
 
+/// What its members last reported is outdated then, and is not corrected at once.
+#[test]
+fn a_network_that_fails_as_a_whole_and_heals_costs_no_member() {
+    for phase in 0..40 {
+        let mut cluster = cluster(3);
+        let view = cluster.view(0).id;
+        for (a, b) in (0..6).flat_map(|a| (0..a).map(move |b| (a, b))) {
+            cut(&mut cluster, a, b);
+        }
+        cluster.run(Nanos(10 * TIMEOUT.0 + phase * EVERY.0 / 40));
+        assert!((0..6).all(|at| cluster.counted(at, Counter::LinksLost) > 0));
+        cluster.cuts.clear();
+        cluster.run(Nanos::from_millis(10));
+        assert_eq!(cluster.view(0).id, view, "healed in phase {phase}");
+        assert!((3..6).all(|at| cluster.is_active(at, view)));
+    }
+}
+
+/// A link that is still broken when something can be decided again has consequences as any other.
+#[test]
+fn a_link_that_stays_broken_is_judged_once_the_others_have_healed() {
+    let mut cluster = cluster(3);
+    for (a, b) in [(0, 1), (0, 2), (1, 2), (3, 4)] {
+        cut(&mut cluster, a, b);
+    }
+    cluster.run(Nanos::from_millis(10));
+    cluster.cuts.retain(|(a, b)| *a > 2 && *b > 2);
+    cluster.run(DECIDED);
+    assert_eq!(named(&cluster, 0), [0, 1, 2, 3, 5]);
+}
+
 #[test]
 fn a_broken_multicast_tree_is_not_taken_for_broken_links() {
     let mut cluster = cluster(3);
