@@ -155,6 +155,9 @@ named_enum! {
         CliqueNeeded = "clique_needed",
         /// The network failed as a whole for some link timeouts, healed, and nobody was removed for it.
         Blackout = "blackout",
+        /// No two coordinators reached each other in both directions, each reached a majority, and a
+        /// death was decided.
+        Ring = "ring",
         /// The time line of a failover was complete, and its phases were checked.
         TimelineWhole = "timeline_whole",
         /// The time line of a failover was incomplete, and gave no phases.

@@ -151,12 +151,17 @@ fn without_faults(driver: &mut Driver, survivors: &mut Vec<u32>, recovery: &mut 
             *recovery = heal(driver, survivors)?.max(*recovery);
         }
     }
-    if driver.scenario.blackout {
-        // As above.
-        driver.expire_reports()?;
-        *recovery = heal(driver, survivors)?.max(*recovery);
-        divided::blackout(driver)?;
-        *recovery = heal(driver, survivors)?.max(*recovery);
+    for (is_drawn, phase) in [
+        (driver.scenario.blackout, divided::blackout as fn(&mut Driver) -> Verdict),
+        (driver.scenario.ring, divided::ring),
+    ] {
+        if is_drawn {
+            // As above.
+            driver.expire_reports()?;
+            *recovery = heal(driver, survivors)?.max(*recovery);
+            phase(driver)?;
+            *recovery = heal(driver, survivors)?.max(*recovery);
+        }
     }
     if driver.scenario.pulses.is_some() {
         // As above.

@@ -131,6 +131,8 @@ pub struct Scenario {
     pub split: bool,
     /// The network fails as a whole, and heals: see `divided`.
     pub blackout: bool,
+    /// Each host cannot connect to the next one: see `divided`.
+    pub ring: bool,
     /// Whether a crash loop follows: a program that crashes as soon as it is a member, with little
     /// effect on others.
     pub crash_loop: bool,
@@ -309,6 +311,7 @@ impl Scenario {
         self.split = timing.link_watch && may_split && links.permille(600);
         let mut divided = Rng::new(self.seed ^ 0xd171_de00_0000_0000);
         self.blackout = timing.link_watch && may_split && divided.permille(500);
+        self.ring = timing.link_watch && may_split && divided.permille(500);
     }
 
     /// Whether leases can last at all, and whether programs request confirmations.
@@ -492,6 +495,7 @@ impl Scenario {
             rounds: 0,
             split: false,
             blackout: false,
+            ring: false,
             crash_loop: false,
             leave_loop: false,
             flap: false,

@@ -391,6 +391,24 @@ fn a_link_that_stays_broken_is_judged_once_the_others_have_healed() {
     assert_eq!(named(&cluster, 0), [0, 1, 2, 3, 5]);
 }
 
+/// Each host cannot connect to the next one, so no two coordinators reach each other, and each reaches a
+/// majority. The leader's announcements do not reach the next host, and that one finds only part of what
+/// was decided in the slot.
+#[test]
+fn a_decision_that_one_of_two_readable_acceptors_has_is_found_by_all() {
+    let mut cluster = cluster(4);
+    let hosts = [vec![0, 3], vec![1, 4], vec![2, 5]];
+    for host in 0..3 {
+        refuse(&mut cluster, &hosts[host], &hosts[(host + 1) % 3]);
+    }
+    cluster.run(Nanos::from_millis(5));
+    cluster.kill(6);
+    cluster.run(Nanos::from_millis(20));
+    assert_eq!(named(&cluster, 0), [0, 1, 2, 3, 4, 5]);
+    let newest = cluster.newest();
+    assert!((3..6).all(|at| cluster.is_active(at, newest)));
+}
+
 #[test]
 fn a_broken_multicast_tree_is_not_taken_for_broken_links() {
     let mut cluster = cluster(3);
