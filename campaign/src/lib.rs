@@ -9,6 +9,7 @@ mod act;
 mod cluster;
 mod confirm;
 mod crash_loop;
+mod divided;
 mod driver;
 mod fault_schedule;
 mod faults;

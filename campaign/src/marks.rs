@@ -153,6 +153,11 @@ named_enum! {
         /// The same, with a coordinator without which nothing is decided, so that those go to which it
         /// cannot connect.
         CliqueNeeded = "clique_needed",
+        /// The network failed as a whole for some link timeouts, healed, and nobody was removed for it.
+        Blackout = "blackout",
+        /// No two coordinators reached each other in both directions, each reached a majority, and a
+        /// death was decided.
+        Ring = "ring",
         /// The time line of a failover was complete, and its phases were checked.
         TimelineWhole = "timeline_whole",
         /// The time line of a failover was incomplete, and gave no phases.
@@ -269,28 +274,30 @@ named_enum! {
     }
 }
 
+/// Marks in a word of a set.
+const WORD_BITS: usize = 64;
+const WORDS: usize = Mark::ALL.len().div_ceil(WORD_BITS);
+
 /// A set of marks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Marks(u128);
-
-const _: () = assert!(Mark::ALL.len() <= 128);
+pub struct Marks([u64; WORDS]);
 
 impl Marks {
     /// None.
-    pub const NONE: Self = Self(0);
+    pub const NONE: Self = Self([0; WORDS]);
 
     /// Adds one.
     pub const fn hit(&mut self, mark: Mark) {
-        self.0 |= 1 << mark as u8;
+        self.0[mark as usize / WORD_BITS] |= 1 << (mark as usize % WORD_BITS);
     }
 
     /// Adds all of another set.
-    pub const fn merge(&mut self, other: Self) {
-        self.0 |= other.0;
+    pub fn merge(&mut self, other: Self) {
+        self.0.iter_mut().zip(other.0).for_each(|(own, other)| *own |= other);
     }
 
     /// Whether it contains one.
     pub const fn has(self, mark: Mark) -> bool {
-        self.0 & 1 << mark as u8 != 0
+        self.0[mark as usize / WORD_BITS] & 1 << (mark as usize % WORD_BITS) != 0
     }
 }

@@ -2,6 +2,7 @@
 
 use super::act::Act;
 use super::crash_loop::{self, End};
+use super::divided;
 use super::driver::Driver;
 use super::fault_schedule::{FaultSchedule, lease};
 use super::faults::until;
@@ -147,6 +148,18 @@ fn without_faults(driver: &mut Driver, survivors: &mut Vec<u32>, recovery: &mut 
         driver.expire_reports()?;
         *recovery = heal(driver, survivors)?.max(*recovery);
         if split::split(driver)? {
+            *recovery = heal(driver, survivors)?.max(*recovery);
+        }
+    }
+    for (is_drawn, phase) in [
+        (driver.scenario.blackout, divided::blackout as fn(&mut Driver) -> Verdict),
+        (driver.scenario.ring, divided::ring),
+    ] {
+        if is_drawn {
+            // As above.
+            driver.expire_reports()?;
+            *recovery = heal(driver, survivors)?.max(*recovery);
+            phase(driver)?;
             *recovery = heal(driver, survivors)?.max(*recovery);
         }
     }

@@ -129,6 +129,10 @@ pub struct Scenario {
     pub rounds: u32,
     /// Whether a permanent partition follows: the remaining members must be a clique.
     pub split: bool,
+    /// The network fails as a whole, and heals: see `divided`.
+    pub blackout: bool,
+    /// Each host cannot connect to the next one: see `divided`.
+    pub ring: bool,
     /// Whether a crash loop follows: a program that crashes as soon as it is a member, with little
     /// effect on others.
     pub crash_loop: bool,
@@ -305,6 +309,9 @@ impl Scenario {
         timing.link_timeout = Nanos(lease * (2 + links.below(6)));
         timing.link_every = Nanos(timing.link_timeout.0 / (3 + links.below(3)));
         self.split = timing.link_watch && may_split && links.permille(600);
+        let mut divided = Rng::new(self.seed ^ 0xd171_de00_0000_0000);
+        self.blackout = timing.link_watch && may_split && divided.permille(500);
+        self.ring = timing.link_watch && may_split && divided.permille(500);
     }
 
     /// Whether leases can last at all, and whether programs request confirmations.
@@ -487,6 +494,8 @@ impl Scenario {
             outpaced: false,
             rounds: 0,
             split: false,
+            blackout: false,
+            ring: false,
             crash_loop: false,
             leave_loop: false,
             flap: false,

@@ -236,6 +236,11 @@ mutants! {
         ReportByTheLinkAlone = "report-by-the-link-alone",
         /// The clique that is kept may be one without the leader.
         CliqueWithoutLeader = "clique-without-leader",
+        /// A member asks for a slot to be settled, however often, and looks nowhere else for its value.
+        SettleForEver = "settle-for-ever",
+        /// A coordinator that could decide nothing judges at once, when it can again, by what it was told
+        /// before.
+        JudgeOutdated = "judge-outdated",
         /// An excluded process asks to be admitted although some of its links are still broken.
         RejoinUnproved = "rejoin-unproved",
         /// Newcomers are admitted whether or not the leader can read their memory.

@@ -31,12 +31,20 @@ struct Cut {
 }
 
 /// Reports of broken links, by the members that reported them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Cliques {
     /// By datagrams, and by this process.
     sent: BTreeMap<Incarnation, Row>,
     /// Read from the members' regions: of links that their datagrams would need.
     read: BTreeMap<Incarnation, Row>,
+    /// Since when this process can decide; `None` while it belongs to no connected majority.
+    able: Option<Instant>,
+}
+
+impl Default for Cliques {
+    fn default() -> Self {
+        Self { sent: BTreeMap::new(), read: BTreeMap::new(), able: Some(Instant::ZERO) }
+    }
 }
 
 /// What links are judged by.
@@ -143,6 +151,20 @@ impl Cliques {
             .collect()
     }
 
+    /// Notes whether this process can decide.
+    fn note_ability(&mut self, scope: Scope<'_>, now: Instant) {
+        let powerless = self.powerless_since(scope.me, scope).is_some();
+        self.able = if powerless { None } else { self.able.or(Some(now)) };
+    }
+
+    /// From when on the time until a link is judged runs: since it is down, and this process can decide.
+    /// What was reported before is outdated once the network has healed, and is corrected only when all
+    /// have read each other again. `None` while nothing can be decided.
+    fn counts_from(&self, since: Instant, config: &Config) -> Option<Instant> {
+        let at_once = config.mutant.has(Mutant::JudgeOutdated);
+        self.able.map(|able| if at_once { since } else { since.max(able) })
+    }
+
     /// The members that have to go, as a leader sees it. It waits until a link has been down long
     /// enough for all members to have reported theirs. Empty if this process may not decide.
     fn verdict(&self, scope: Scope<'_>, now: Instant) -> Vec<Cut> {
@@ -153,7 +175,7 @@ impl Cliques {
         let nodes = nodes(view, gone);
         let links = self.links(&nodes, config);
         let Ok(leader) = nodes.binary_search(&me) else { return Vec::new() };
-        if !links.values().any(|since| *since + config.timing.link_timeout <= now) {
+        if !links.values().any(|since| self.verdict_due(*since, config).is_some_and(|at| at <= now)) {
             return Vec::new();
         }
         let down: Vec<(usize, usize)> = links.into_keys().collect();
@@ -164,6 +186,11 @@ impl Cliques {
         };
         let go = (0..nodes.len()).filter(|node| !stays[*node]);
         go.map(|node| Cut { accused: nodes[node], by: nodes[lost(node).unwrap_or(leader)] }).collect()
+    }
+
+    /// When a leader judges a link that is down since then.
+    fn verdict_due(&self, since: Instant, config: &Config) -> Option<Instant> {
+        self.counts_from(since, config).map(|from| from + config.timing.link_timeout)
     }
 
     /// Coordinators that precede this one as leaders but cannot lead: this process has lost the
@@ -185,17 +212,13 @@ impl Cliques {
             .collect();
         before.sort_by_key(|m| m.proposer);
         let patience = config.timing.link_timeout.saturating_mul(1 + before.len() as u64);
-        let after = |since: Instant| since + patience;
-        if self.powerless_since(me, scope).is_some() {
-            // It could not decide either; by the time it can, its knowledge may be outdated.
-            return Vec::new();
-        }
+        let after = |since: Instant| self.counts_from(since, config).map(|from| from + patience);
         let powerless_since = |who| self.powerless_since(who, Scope { gone: &|_| false, ..scope });
         before
             .into_iter()
             .filter_map(|m| {
-                let lost = self.down_since(m.incarnation, me, config).map(after);
-                let alone = powerless_since(m.incarnation).map(after);
+                let lost = self.down_since(m.incarnation, me, config).and_then(after);
+                let alone = powerless_since(m.incarnation).and_then(after);
                 lost.into_iter().chain(alone).min().map(|at| (m.incarnation, at))
             })
             .collect()
@@ -221,18 +244,21 @@ impl Cliques {
     /// that are `gone` and those already found to have to go.
     fn deadline(&self, scope: Scope<'_>, suspected: impl Fn(Incarnation) -> bool, leads: bool) -> Instant {
         let Scope { view, config, .. } = scope;
+        let is_powerless = || self.powerless_since(scope.me, scope).is_some();
+        if self.able.is_none() && !is_powerless() {
+            // It can decide from now on, which has to be noted.
+            return Instant::ZERO;
+        }
         if self.is_empty() {
             return Instant::NEVER;
         }
         let expiry = self.rows().map(|(_, row)| row.reported + config.timing.link_timeout).min();
         let due = if leads {
-            let overdue = |since: Instant| since + config.timing.link_timeout;
             // As for the verdict: otherwise the timer would fire again and again without a possible
             // verdict.
-            let powerless = self.powerless_since(scope.me, scope).is_some();
             let links =
-                if powerless { BTreeMap::new() } else { self.links(&nodes(view, &suspected), config) };
-            links.into_values().map(overdue).min()
+                if is_powerless() { BTreeMap::new() } else { self.links(&nodes(view, &suspected), config) };
+            links.into_values().filter_map(|since| self.verdict_due(since, config)).min()
         } else {
             let judged = self.judged(scope).into_iter();
             judged.filter(|(who, _)| !suspected(*who)).map(|(_, at)| at).min()
@@ -253,7 +279,10 @@ impl Coordinator {
             self.cliques.on_read(links.unreachable(), view);
         }
         self.cliques.expire(&self.peer.config, now);
-        let scope = Scope { view, me, config: &self.peer.config, gone: &|who| self.is_gone(who) };
+        let suspects = &self.suspects;
+        let gone = |who| is_gone(suspects, who);
+        let scope = Scope { view, me, config: &self.peer.config, gone: &gone };
+        self.cliques.note_ability(scope, now);
         let cuts =
             if self.leading { self.cliques.verdict(scope, now) } else { self.cliques.unfit(scope, now) };
         let is_cut = |who: &Incarnation| cuts.iter().any(|cut| cut.accused == *who);
@@ -290,17 +319,19 @@ impl Coordinator {
 
     /// When links have to be judged again.
     pub(super) fn links_due(&self) -> Instant {
-        let Some(me) = self.incarnation() else { return Instant::NEVER };
-        let gone = |who| self.is_gone(who);
+        let Some(me) = self.incarnation().filter(|_| links::are_watched(&self.peer.config)) else {
+            return Instant::NEVER;
+        };
+        let gone = |who| is_gone(&self.suspects, who);
         let scope = Scope { view: self.view(), me, config: &self.peer.config, gone: &gone };
         self.cliques.deadline(scope, |who| self.suspects.contains_key(&who), self.leading)
     }
+}
 
-    /// Whether a member is suspected for more than its links. Links are not announced, so
-    /// suspicions because of them are always local.
-    fn is_gone(&self, who: Incarnation) -> bool {
-        self.suspects.get(&who).is_some_and(|by| by.reason != Reason::Timeout)
-    }
+/// Whether a member is suspected for more than its links. Links are not announced, so suspicions
+/// because of them are always local.
+fn is_gone(suspects: &BTreeMap<Incarnation, Accusation>, who: Incarnation) -> bool {
+    suspects.get(&who).is_some_and(|by| by.reason != Reason::Timeout)
 }
 
 /// The deciders among the members that are not suspected yet.

@@ -37,6 +37,8 @@ pub struct Member {
     /// The newest view announced, and when.
     announced: ViewId,
     announced_at: Instant,
+    /// The slot that was found undecided, and since when.
+    undecided: Option<(ViewId, Instant)>,
     lease: Lease,
     /// The last view on which the page was seen active: for the flight recorder.
     active: Option<ViewId>,
@@ -63,6 +65,7 @@ impl Member {
             kind,
             announced: genesis.id,
             announced_at: Instant::ZERO,
+            undecided: None,
             view: genesis,
             lease: Lease::new(&config.timing, kind, config.mutant),
             active: None,

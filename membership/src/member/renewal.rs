@@ -19,6 +19,10 @@ const LAPSES_NOTED: u64 = 4;
 /// A lapse of this duration is recorded whatever its number.
 const LAPSE_LASTS: Nanos = Nanos::from_secs(1);
 
+/// A leader settles a slot at the first request that reaches it. A slot that is still undecided after this
+/// many periods of a request may be decided by acceptors that this process cannot read.
+const UNDECIDED_PERIODS: u64 = 4;
+
 /// Counts how often the lease on a view lapsed. The flight recorder has room for a few hundred
 /// events, which lapses must not push out: a failover has to stay readable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -99,9 +103,10 @@ impl Member {
                 self.peer.contact = now;
                 self.poll_newest(now, fabric);
             }
-            Found::Undecided(slot) if self.announced >= slot => {
+            Found::Undecided(slot) if self.announced >= slot || self.stays_undecided(slot, now) => {
                 // The slot is decided, but the remaining acceptors hold it under several numbers,
-                // or none holds it whole.
+                // or none holds it whole; or it may be, by acceptors that this process cannot read.
+                self.undecided = None;
                 self.peer.contact = now;
                 self.peer.poll.snapshot(&self.view, &self.peer.config, now, fabric);
             }
@@ -116,6 +121,14 @@ impl Member {
                 self.peer.query_deciders(self.view.id, now, fabric);
             }
         }
+    }
+
+    /// Whether the slot has been undecided for long enough to look for its value elsewhere.
+    fn stays_undecided(&mut self, slot: ViewId, now: Instant) -> bool {
+        let since = self.undecided.filter(|(of, _)| *of == slot).map_or(now, |(_, since)| since);
+        self.undecided = Some((slot, since));
+        let patience = self.peer.config.timing.join_every.saturating_mul(UNDECIDED_PERIODS);
+        since + patience <= now && !self.peer.config.mutant.has(Mutant::SettleForEver)
     }
 
     /// Handles a cache's answer.

@@ -360,6 +360,55 @@ fn a_minority_suspects_no_links_so_that_all_stay_after_it_heals() {
     assert_eq!(cluster.view(0).id, view);
 }
 
+/// What its members last reported is outdated then, and is not corrected at once.
+#[test]
+fn a_network_that_fails_as_a_whole_and_heals_costs_no_member() {
+    for phase in 0..40 {
+        let mut cluster = cluster(3);
+        let view = cluster.view(0).id;
+        for (a, b) in (0..6).flat_map(|a| (0..a).map(move |b| (a, b))) {
+            cut(&mut cluster, a, b);
+        }
+        cluster.run(Nanos(10 * TIMEOUT.0 + phase * EVERY.0 / 40));
+        assert!((0..6).all(|at| cluster.counted(at, Counter::LinksLost) > 0));
+        cluster.cuts.clear();
+        cluster.run(Nanos::from_millis(10));
+        assert_eq!(cluster.view(0).id, view, "healed in phase {phase}");
+        assert!((3..6).all(|at| cluster.is_active(at, view)));
+    }
+}
+
+/// A link that is still broken when something can be decided again has consequences as any other.
+#[test]
+fn a_link_that_stays_broken_is_judged_once_the_others_have_healed() {
+    let mut cluster = cluster(3);
+    for (a, b) in [(0, 1), (0, 2), (1, 2), (3, 4)] {
+        cut(&mut cluster, a, b);
+    }
+    cluster.run(Nanos::from_millis(10));
+    cluster.cuts.retain(|(a, b)| *a > 2 && *b > 2);
+    cluster.run(DECIDED);
+    assert_eq!(named(&cluster, 0), [0, 1, 2, 3, 5]);
+}
+
+/// Each host cannot connect to the next one, so no two coordinators reach each other, and each reaches a
+/// majority. The leader's announcements do not reach the next host, and that one finds only part of what
+/// was decided in the slot.
+#[test]
+fn a_decision_that_one_of_two_readable_acceptors_has_is_found_by_all() {
+    let mut cluster = cluster(4);
+    let hosts = [vec![0, 3], vec![1, 4], vec![2, 5]];
+    for host in 0..3 {
+        refuse(&mut cluster, &hosts[host], &hosts[(host + 1) % 3]);
+    }
+    cluster.run(Nanos::from_millis(5));
+    cluster.kill(6);
+    cluster.run(Nanos::from_millis(20));
+    assert_eq!(named(&cluster, 0), [0, 1, 2, 3, 4, 5]);
+    let newest = cluster.newest();
+    assert!((3..6).all(|at| cluster.is_active(at, newest)));
+}
+
 #[test]
 fn a_broken_multicast_tree_is_not_taken_for_broken_links() {
     let mut cluster = cluster(3);

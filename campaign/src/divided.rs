@@ -1,0 +1,95 @@
+//! Row 21 where no majority of the coordinators is connected: nobody is removed for links that are
+//! judged by what was true before the network healed, and what a coordinator can still decide reaches
+//! all who can read a majority.
+
+use super::driver::Driver;
+use super::marks::Mark;
+use super::oracle::{Verdict, broken};
+use obol_fabric::sim::Rng;
+
+/// For how long the network fails, in link timeouts: long enough for every link to be judged.
+const BLACKOUT_TIMEOUTS: u64 = 3;
+/// How long the members have to stay the same afterwards, in link timeouts.
+const CALM_TIMEOUTS: u64 = 8;
+/// For how long links are broken before something happens, in link timeouts.
+const BROKEN_TIMEOUTS: u64 = 3;
+/// Steps between two checks whether all know of a decision.
+const POLL_INTERVAL: u32 = 64;
+
+/// The nodes that live and are members.
+fn members(driver: &Driver) -> Vec<u32> {
+    (0..driver.scenario.nodes()).filter(|n| driver.is_inside(*n)).collect()
+}
+
+fn run_for(driver: &mut Driver, timeouts: u64) -> Verdict {
+    let end = driver.world.now() + timeouts * driver.scenario.config.timing.link_timeout.0;
+    while driver.world.now() < end && driver.step()? {}
+    Ok(())
+}
+
+fn heal(driver: &mut Driver) {
+    let nodes = driver.scenario.nodes();
+    (0..nodes).flat_map(|a| (0..nodes).map(move |b| (a, b))).for_each(|(a, b)| driver.heal(a, b));
+}
+
+/// All links are cut, and heal. Nothing can be decided meanwhile, so all members stay.
+pub(super) fn blackout(driver: &mut Driver) -> Verdict {
+    let mut rng = Rng::new(driver.scenario.seed ^ 0xb1ac_0000_0000_0000);
+    let before = members(driver);
+    for (a, b) in before.iter().flat_map(|a| before.iter().map(move |b| (*a, *b))) {
+        if a != b {
+            driver.cut(a, b);
+        }
+    }
+    run_for(driver, BLACKOUT_TIMEOUTS + rng.below(BLACKOUT_TIMEOUTS))?;
+    heal(driver);
+    let end = driver.world.now() + CALM_TIMEOUTS * driver.scenario.config.timing.link_timeout.0;
+    while driver.world.now() < end && driver.step()? {
+        let now = members(driver);
+        if now != before {
+            let what = format!("the network failed and healed: members were nodes {before:?}, now {now:?}");
+            broken!(21, driver.world.now(), "{what}")?;
+        }
+    }
+    driver.oracle.marks.hit(Mark::Blackout);
+    Ok(())
+}
+
+/// The nodes are processes of as many hosts as there are acceptors, and each host cannot connect to the
+/// next one. So no majority of coordinators is connected, and all processes reach a majority of the
+/// acceptors. Then a member dies, and the others have to be active in a view without it. A host may have
+/// been excluded before, if the leader was told of its broken link first, and is left out then.
+pub(super) fn ring(driver: &mut Driver) -> Verdict {
+    let acceptors = driver.acceptors();
+    let before = members(driver);
+    let dies = before.iter().rev().find(|n| **n >= driver.scenario.coordinators).copied();
+    let all_live = acceptors.iter().all(|n| before.contains(n));
+    let Some(dies) = dies.filter(|_| all_live && acceptors.len() > 2) else { return Ok(()) };
+    let hosts = acceptors.len() as u32;
+    let host = |node: u32| acceptors.iter().position(|n| *n == node).map_or(node % hosts, |at| at as u32);
+    for (a, b) in before.iter().flat_map(|a| before.iter().map(move |b| (*a, *b))) {
+        if (host(a) + 1) % hosts == host(b) {
+            driver.refuse(a, b);
+        }
+    }
+    run_for(driver, BROKEN_TIMEOUTS)?;
+    let was_inside = driver.is_inside(dies);
+    driver.kill(dies)?;
+    let problem = |driver: &Driver| driver.problem_of(|node| driver.is_inside(node));
+    let end = driver.world.now() + driver.scenario.patience;
+    let mut checks = 0;
+    loop {
+        if !driver.step()? || driver.world.now() > end {
+            let problem = problem(driver).unwrap_or_default();
+            broken!(21, driver.world.now(), "no host can connect to the next one: {problem}")?;
+        }
+        checks += 1;
+        if checks % POLL_INTERVAL == 0 && problem(driver).is_none() {
+            break;
+        }
+    }
+    if was_inside {
+        driver.oracle.marks.hit(Mark::Ring);
+    }
+    driver.restart(dies)
+}
