@@ -142,7 +142,7 @@ fn standing(state: ReplicaState) -> (&'static str, bool, usize) {
 }
 
 /// Hosts a replica: prints its state, and serves connections between its turns.
-struct Printer<'a> {
+struct ReplicaHost<'a> {
     json: bool,
     name: Name,
     server: Option<Server<'a>>,
@@ -153,7 +153,7 @@ struct Printer<'a> {
     namesakes: Namesakes,
 }
 
-impl Observer for Printer<'_> {
+impl Observer for ReplicaHost<'_> {
     fn joined(&mut self, waker: Waker) {
         if let Some(server) = &self.server {
             server.joined(waker);
@@ -277,11 +277,11 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<(), Fail
         let served = server.and_then(|server| {
             let Settings { name, force_empty: to_begin_anew, temporary, .. } = options.settings;
             let namesakes = Namesakes::of(site, name);
-            let mut printer =
-                Printer { json: options.json, name, server, to_begin_anew, temporary, namesakes };
+            let mut host =
+                ReplicaHost { json: options.json, name, server, to_begin_anew, temporary, namesakes };
             match options.service {
-                ServiceKind::Keys => serve::<KeyValue>(site, options, stop, &mut printer),
-                ServiceKind::OrderBook => serve::<OrderBook>(site, options, stop, &mut printer),
+                ServiceKind::Keys => serve::<KeyValue>(site, options, stop, &mut host),
+                ServiceKind::OrderBook => serve::<OrderBook>(site, options, stop, &mut host),
             }
         });
         ended.store(true, Ordering::Relaxed);
@@ -294,8 +294,8 @@ fn serve<S: Begins>(
     site: &Site,
     options: &Options,
     stop: &AtomicBool,
-    printer: &mut Printer<'_>,
+    host: &mut ReplicaHost<'_>,
 ) -> Result<(), Failure> {
     let begin = || Ok(S::begin(options));
-    serve_preset(options.preset, site, &options.settings, begin, stop, printer).map_err(failure)
+    serve_preset(options.preset, site, &options.settings, begin, stop, host).map_err(failure)
 }
