@@ -48,8 +48,6 @@ pub mod remote;
 pub mod rights;
 #[cfg(not(loom))]
 pub mod shm;
-#[cfg(not(loom))]
-pub mod sim;
 pub mod types;
 #[cfg(not(loom))]
 pub mod verbs;

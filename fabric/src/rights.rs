@@ -95,7 +95,7 @@ pub struct Change {
 /// The permissions that a process has given on its region since it started, as
 /// [`crate::Fabric::permit`] changes them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Permissions {
+pub struct Permissions {
     /// Those of each part that changes have named, unless all are permitted there.
     parts: Vec<(Range<u32>, PartPermissions)>,
 }
@@ -159,7 +159,7 @@ impl PartPermissions {
 
 impl Permissions {
     /// Changes those on a part.
-    pub(crate) fn set(&mut self, whom: Writers, part: &Range<u32>, permission: Permission) {
+    pub fn set(&mut self, whom: Writers, part: &Range<u32>, permission: Permission) {
         let known = self.parts.iter().position(|(known, _)| known == part);
         let at = known.unwrap_or_else(|| {
             self.parts.push((part.clone(), PartPermissions::default()));
@@ -171,7 +171,7 @@ impl Permissions {
 
     /// Whether a WRITE to these bytes, by the process that is, or was, this owner of a region, is
     /// executed.
-    pub(crate) fn allow(&self, writer: RegionOwner, offset: u32, bytes: u32) -> bool {
+    pub fn allow(&self, writer: RegionOwner, offset: u32, bytes: u32) -> bool {
         let end = u64::from(offset) + u64::from(bytes);
         let touched = self.parts.iter().filter(|(part, _)| offset < part.end && end > u64::from(part.start));
         touched.into_iter().all(|(_, given)| given.allow(writer))

@@ -27,7 +27,7 @@ pub(crate) mod occupancy;
 pub mod peer;
 pub(crate) mod process;
 pub mod program;
-pub(crate) mod reader;
+pub mod reader;
 pub(crate) mod region;
 pub mod sched;
 pub(crate) mod seats;

@@ -3,15 +3,33 @@
 
 use crate::hosts::{Plan, play};
 use crate::keys::Authority;
-use crate::suite::{Fault, Feature, ME, Post, Testbed, contract, contract_tests, of_processes};
+use crate::planted::{Broken, Defect, PRESENT, Sound};
+use crate::suite::{self, Fault, Feature, ME, Post, Testbed, contract, contract_tests, of_processes};
 use crate::support::{Child, Probe, Root, coordinator, kill, live};
 use obol_fabric::host::{Cluster, Impairment, clock};
 use obol_fabric::ip::Endpoint;
 use obol_fabric::metrics::FabricCounter;
 use obol_fabric::{Address, Drive, Fabric, Layout, Nanos, ViewId};
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 contract!(Hosts);
+
+#[test]
+fn permissions_that_are_ignored_or_not_in_force_yet_are_caught() {
+    let test = suite::no_revoked_write_is_executed_after_the_permits_completion::<Broken<Hosts>>;
+    for defect in [Defect::IgnoresPermits, Defect::PermitsEarly] {
+        PRESENT.set(Some(defect));
+        let caught = catch_unwind(AssertUnwindSafe(|| suite::run(test))).is_err();
+        PRESENT.set(None);
+        assert!(caught, "{defect:?} is not caught");
+    }
+}
+
+impl Sound for Hosts {
+    const LATE_BY: u32 = 5_000;
+    const HANGS_AFTER: Nanos = Self::PATIENCE;
+}
 
 /// Where its processes start, if they have a role.
 #[test]

@@ -1,7 +1,6 @@
-//! The fabric's contract, held against the simulator and the backends that run on one host. RDMA is
-//! held against it in the binary `verbs`, which runs where there is a device.
+//! The fabric's contract, held against the backends that run on one host. RDMA is held against it in
+//! the binary `verbs`, which runs where there is a device, and the simulator in its own crate.
 
-mod broken;
 #[path = "../support/hosts.rs"]
 #[allow(dead_code, reason = "the tests of gateways use the rest")]
 mod hosts;
@@ -9,9 +8,10 @@ mod ip;
 #[path = "../support/keys.rs"]
 #[allow(dead_code, reason = "the tests of identity use the rest")]
 mod keys;
+#[path = "../../../fabric-sim/tests/contract/planted.rs"]
+#[allow(dead_code, reason = "the tests of the simulator use the rest")]
 mod planted;
 mod processes;
-mod sim;
 mod suite;
 #[path = "../support/mod.rs"]
 #[allow(dead_code, reason = "the tests of shared memory use the rest")]

@@ -6,8 +6,8 @@ use crate::support::{Child, HANG, Probe, Root, coordinator, kill, live, until, w
 use obol_fabric::host::Cluster;
 use obol_fabric::identity::{self, Duty, Identity};
 use obol_fabric::ip::{Endpoint, GatewayCounter, counted};
-use obol_fabric::sim::Rng;
 use obol_fabric::{Address, Drive, Fabric, Layout, Release, Remote, Token};
+use obol_rng::Rng;
 use rustix::process::{Resource, getrlimit};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, ServerConnection, StreamOwned};

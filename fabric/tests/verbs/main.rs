@@ -14,7 +14,7 @@ mod identity;
 #[path = "../support/keys.rs"]
 mod keys;
 mod links;
-#[path = "../contract/planted.rs"]
+#[path = "../../../fabric-sim/tests/contract/planted.rs"]
 #[allow(dead_code, reason = "the tests of the simulator use the rest")]
 mod planted;
 mod rights;

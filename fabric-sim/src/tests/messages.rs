@@ -1,7 +1,7 @@
 //! Datagrams: rates, order, queues and partitions.
 
 use super::*;
-use crate::metrics::FabricCounter;
+use obol_fabric::metrics::FabricCounter;
 
 #[test]
 fn loss_and_repetition_are_about_as_configured() {

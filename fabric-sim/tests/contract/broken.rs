@@ -1,10 +1,10 @@
 //! The suite detects defects: each defect of a fabric, wrapped around the simulator, is caught by
-//! the test named with it. Over IP, too, those of permissions are; over RDMA see `tests/verbs`.
+//! the test named with it. Those of permissions are caught over IP and over RDMA, too, in the tests
+//! of these backends.
 
-use crate::ip::Hosts;
 use crate::planted::{Broken, Defect, PRESENT, Sound};
 use crate::sim::Simulator;
-use crate::suite::{self, Case, Testbed, each_contract_test};
+use crate::suite::{self, Case, each_contract_test};
 use obol_fabric::Nanos;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -51,11 +51,6 @@ impl Sound for Simulator {
     }
 }
 
-impl Sound for Hosts {
-    const LATE_BY: u32 = 5_000;
-    const HANGS_AFTER: Nanos = Self::PATIENCE;
-}
-
 type Test = (&'static str, fn(&mut Case<Broken<Simulator>>));
 
 macro_rules! table {
@@ -80,16 +75,5 @@ fn each_defect_is_caught_by_its_test() {
     for (defect, test) in DEFECTS {
         let caught = failing(Some(*defect));
         assert!(caught.contains(test), "{defect:?} is caught by {caught:?} only");
-    }
-}
-
-#[test]
-fn permissions_that_are_ignored_or_not_in_force_yet_are_caught_over_ip() {
-    let test = suite::no_revoked_write_is_executed_after_the_permits_completion::<Broken<Hosts>>;
-    for defect in [Defect::IgnoresPermits, Defect::PermitsEarly] {
-        PRESENT.set(Some(defect));
-        let caught = catch_unwind(AssertUnwindSafe(|| suite::run(test))).is_err();
-        PRESENT.set(None);
-        assert!(caught, "{defect:?} is not caught");
     }
 }

@@ -4,9 +4,9 @@
 use super::core::Core;
 use super::node::{Input, State};
 use super::queue::Pending;
-use crate::contract::Group;
-use crate::metrics::{self, CounterSlot, FabricCounter};
-use crate::types::Address;
+use obol_fabric::contract::Group;
+use obol_fabric::metrics::{self, CounterSlot, FabricCounter};
+use obol_fabric::types::Address;
 
 /// Bytes that several datagrams may share.
 #[derive(Debug, Default)]

@@ -8,8 +8,8 @@
 //! [`World::calibrate`](super::World::calibrate).
 
 use super::link::Verb;
-use super::rng::Rng;
-use crate::types::Nanos;
+use obol_fabric::types::Nanos;
+use obol_rng::Rng;
 
 /// The unit of quantiles is a billionth.
 pub const BILLION: u32 = 1_000_000_000;

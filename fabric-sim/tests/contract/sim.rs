@@ -3,8 +3,8 @@
 use crate::suite::{Fault, Feature, ME, Post, Testbed, contract, contract_tests};
 use crate::support::{Actor, LIMITS, Probe};
 use obol_fabric::metrics::FabricCounter;
-use obol_fabric::sim::{Clock, Delay, Network, World};
 use obol_fabric::{Address, Event, Fabric, Group, Instant, Layout, Machine, Nanos, ViewId};
+use obol_fabric_sim::{Clock, Delay, Network, World};
 
 contract!(Simulator);
 

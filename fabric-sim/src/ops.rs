@@ -5,9 +5,9 @@ use super::core::Core;
 use super::link::{Op, Outcome, Phase, Verb};
 use super::node::State;
 use super::queue::Pending;
-use crate::contract::{LinkError, Remote, Token};
-use crate::memory;
 use core::sync::atomic::Ordering;
+use obol_fabric::contract::{LinkError, Remote, Token};
+use obol_fabric::memory;
 use std::sync::Arc;
 
 /// What to post.

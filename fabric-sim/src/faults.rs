@@ -7,12 +7,12 @@ use super::node::{Input, Node, State, region_memory};
 use super::port::page_words;
 use super::seats::Program;
 use super::world::World;
-use crate::contract::{Evidence, Machine};
-use crate::layout::Layout;
-use crate::metrics::CounterSlot;
-use crate::types::{Address, Instant, Name, Nanos};
-use crate::{memory, page};
 use core::sync::atomic::AtomicU64;
+use obol_fabric::contract::{Evidence, Machine};
+use obol_fabric::layout::Layout;
+use obol_fabric::metrics::CounterSlot;
+use obol_fabric::types::{Address, Instant, Name, Nanos};
+use obol_fabric::{memory, page};
 
 /// Faults of processes.
 impl<M: Machine> World<M> {
@@ -111,7 +111,7 @@ impl<M: Machine> World<M> {
     }
 
     /// Makes a program with the region of a node, or the node itself, request a confirmation of its
-    /// view as of now ([`crate::page::confirmed`]); returns that time of the node's clock.
+    /// view as of now ([`obol_fabric::page::confirmed`]); returns that time of the node's clock.
     pub fn want_confirmed(&mut self, node: u32) -> Instant {
         self.core.want(node)
     }

@@ -1,10 +1,10 @@
 //! Processes: death and its notices, restarts, freezes, timers and heartbeats.
 
 use super::*;
-use crate::page::{self, Page};
-use crate::recorder::{self, EventCode, Record};
-use crate::sim::{Delay, State};
-use crate::types::ViewId;
+use crate::{Delay, State};
+use obol_fabric::page::{self, Page};
+use obol_fabric::recorder::{self, EventCode, Record};
+use obol_fabric::types::ViewId;
 
 #[test]
 fn a_watcher_hears_a_suspicion_and_then_a_proof() {
@@ -150,7 +150,7 @@ fn a_page_and_a_record_are_stamped_by_the_own_clock() {
     assert_eq!(page::fenced(world.page(0)), ViewId(0));
     assert_eq!(recorder::read::<EventCode>(world.recorder(0), 0)[0].at, Instant(6_000_000));
     let view = &world.memory(0)[world.layout().view() as usize / 8..];
-    assert_eq!([0, 1, 2].map(|n| crate::memory::relaxed(&view[n])), [2, 4, 6]);
+    assert_eq!([0, 1, 2].map(|n| obol_fabric::memory::relaxed(&view[n])), [2, 4, 6]);
     assert!(page::active(world.page(0), ViewId(3), || world.local_now(0)));
     world.run_until(world.to_true(0, page.end));
     assert!(!page::active(world.page(0), ViewId(3), || world.local_now(0)));

@@ -7,9 +7,11 @@ mod runs;
 mod seats;
 
 use super::{Clock, Network, World};
-use crate::contract::{Completion, Event, Evidence, Fabric, LinkError, Machine, Remote, SeatRequest, Token};
-use crate::layout::{Layout, Limits};
-use crate::types::{Address, Instant, Nanos};
+use obol_fabric::contract::{
+    Completion, Event, Evidence, Fabric, LinkError, Machine, Remote, SeatRequest, Token,
+};
+use obol_fabric::layout::{Layout, Limits};
+use obol_fabric::types::{Address, Instant, Nanos};
 
 /// A completion without its borrowed bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -141,7 +143,7 @@ fn post(world: &mut World<Probe>, node: u32, call: impl FnOnce(&mut super::Port<
 
 /// A word of the slot ring.
 fn slot(world: &World<Probe>, node: u32, id: u64) -> u64 {
-    crate::memory::relaxed(&world.memory(node)[world.layout().slot(id) as usize / 8])
+    obol_fabric::memory::relaxed(&world.memory(node)[world.layout().slot(id) as usize / 8])
 }
 
 fn at(region: u32, offset: u32) -> Remote {

@@ -6,11 +6,11 @@ use super::model::{Cost, Model};
 use super::network::{AdverseEvents, Network};
 use super::node::{Node, State};
 use super::queue::{Pending, Queue};
-use super::rng::Rng;
 use super::slab::Slab;
-use crate::layout::Layout;
-use crate::metrics;
 use core::sync::atomic::Ordering;
+use obol_fabric::layout::Layout;
+use obol_fabric::metrics;
+use obol_rng::Rng;
 use std::sync::Arc;
 
 #[derive(Debug)]

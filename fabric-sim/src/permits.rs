@@ -5,7 +5,7 @@ use super::core::Core;
 use super::link::Verb;
 use super::node::{Input, Permit};
 use super::queue::Pending;
-use crate::types::RegionOwner;
+use obol_fabric::types::RegionOwner;
 
 impl Core {
     /// Posts a change of permissions that leaves at `departs`; it takes effect after those before

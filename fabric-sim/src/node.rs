@@ -3,13 +3,13 @@
 
 use super::clock::Clock;
 use super::seats::Seat;
-use crate::contract::Evidence;
-use crate::layout::{Header, Layout};
-use crate::memory;
-use crate::rights::{Permission, Permissions, Writers};
-use crate::types::{Address, Instant};
 use core::ops::Range;
 use core::sync::atomic::AtomicU64;
+use obol_fabric::contract::Evidence;
+use obol_fabric::layout::{Header, Layout};
+use obol_fabric::memory;
+use obol_fabric::rights::{Permission, Permissions, Writers};
+use obol_fabric::types::{Address, Instant};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use zerocopy::IntoBytes;
@@ -165,21 +165,8 @@ impl Node {
 
 /// A new region of this many bytes of a layout.
 pub(super) fn region_memory(region: u32, layout: &Layout, groups: u32, bytes: u32) -> Arc<Box<[AtomicU64]>> {
-    let words = zeroed(bytes as usize / 8);
+    let words = memory::zeroed(bytes as usize);
     let header = Header { groups, ..Header::of(region, *layout.limits(), bytes.into()) };
     memory::copy_in(&words, header.as_bytes());
     words.into()
-}
-
-/// Zeroed words whose pages are allocated on first use: most of the regions of thousands of nodes
-/// is never used.
-#[expect(
-    unsafe_code,
-    reason = "a boxed slice of words becomes one of atomic words without touching its pages"
-)]
-fn zeroed(words: usize) -> Box<[AtomicU64]> {
-    let raw = Box::into_raw(vec![0u64; words].into_boxed_slice());
-    // SAFETY: an `AtomicU64` has the size, alignment and bit validity of a `u64` on every 64-bit
-    // target, and the box that `raw` came from is not used any more.
-    unsafe { Box::from_raw(raw as *mut [AtomicU64]) }
 }

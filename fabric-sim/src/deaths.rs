@@ -3,9 +3,9 @@
 use super::core::Core;
 use super::node::{Input, Node, State, Watch};
 use super::queue::Pending;
-use crate::contract::Evidence;
-use crate::rights::Permissions;
-use crate::types::Address;
+use obol_fabric::contract::Evidence;
+use obol_fabric::rights::Permissions;
+use obol_fabric::types::Address;
 
 impl Node {
     /// The generation of a seat's present or last occupant, and whether it is alive.

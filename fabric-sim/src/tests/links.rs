@@ -1,7 +1,7 @@
 //! Operations: their order, their halves, and their failures.
 
 use super::*;
-use crate::sim::Delay;
+use crate::Delay;
 
 #[test]
 fn a_long_write_is_whole_before_the_cas_behind_it_is_seen() {
@@ -18,7 +18,7 @@ fn a_long_write_is_whole_before_the_cas_behind_it_is_seen() {
             world.step();
             let sevens = world.memory(1)[value as usize / 8..][..64]
                 .iter()
-                .filter(|w| crate::memory::relaxed(w) == u64::from_le_bytes([7; 8]))
+                .filter(|w| obol_fabric::memory::relaxed(w) == u64::from_le_bytes([7; 8]))
                 .count();
             let decided = slot(&world, 1, 0) == 1;
             before += u32::from(sevens == 64 && !decided);

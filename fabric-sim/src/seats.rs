@@ -4,12 +4,12 @@
 use super::core::Core;
 use super::node::{Input, State};
 use super::queue::Pending;
-use crate::contract::{SeatRequest, SeatStatus};
-use crate::types::{Address, Incarnation, Instant, Name, Nanos};
-use crate::version::Release;
-use crate::{layout, page};
 use core::mem::offset_of;
 use core::sync::atomic::AtomicU64;
+use obol_fabric::contract::{SeatRequest, SeatStatus};
+use obol_fabric::types::{Address, Incarnation, Instant, Name, Nanos};
+use obol_fabric::version::Release;
+use obol_fabric::{layout, page};
 use std::sync::Arc;
 
 /// A program in a seat.

@@ -7,11 +7,11 @@ use super::network::Network;
 use super::node::{Input, Node, State};
 use super::port::Port;
 use super::queue::Pending;
-use crate::contract::{Completion, Event, Machine, Token};
-use crate::layout::Layout;
-use crate::metrics::{self, FabricCounter};
-use crate::page;
-use crate::types::{Address, Instant};
+use obol_fabric::contract::{Completion, Event, Machine, Token};
+use obol_fabric::layout::Layout;
+use obol_fabric::metrics::{self, FabricCounter};
+use obol_fabric::page;
+use obol_fabric::types::{Address, Instant};
 
 /// The kind of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -72,7 +72,7 @@ impl<M: Machine> World<M> {
         Self { core: Core::new(layout, network, seed), machines: Vec::new(), scratch: Vec::new() }
     }
 
-    /// Adds a process with a fresh region; `groups` is its mask of [`crate::Group::bit`]s. It
+    /// Adds a process with a fresh region; `groups` is its mask of [`obol_fabric::Group::bit`]s. It
     /// starts with the next steps of the world.
     pub fn add(&mut self, machine: M, clock: Clock, groups: u32) -> u32 {
         // The simulator transports datagrams itself: there are no lanes.

@@ -1,7 +1,7 @@
 //! The parameters of a simulated cluster: durations and rates of faults, in true time.
 
-use super::rng::Rng;
-use crate::types::Nanos;
+use obol_fabric::types::Nanos;
+use obol_rng::Rng;
 
 /// A distribution of delays with a floor and a tail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

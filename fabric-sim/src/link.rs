@@ -1,6 +1,6 @@
 //! A link: the reliable, ordered connection from one process to another, and the operations on it.
 
-use crate::contract::LinkError;
+use obol_fabric::contract::LinkError;
 use std::collections::VecDeque;
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! A node's clock: an exact integer function of true time, and its inverse.
 
-use crate::types::Instant;
+use obol_fabric::types::Instant;
 
 const BILLION: u64 = 1_000_000_000;
 

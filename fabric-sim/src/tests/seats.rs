@@ -1,10 +1,10 @@
 //! Programs in seats: requests, answers, rejoining, death.
 
 use super::*;
-use crate::contract::SeatStatus;
-use crate::page::{self, Page};
-use crate::sim::Delay;
-use crate::types::{Incarnation, Name, ViewId};
+use crate::Delay;
+use obol_fabric::contract::SeatStatus;
+use obol_fabric::page::{self, Page};
+use obol_fabric::types::{Incarnation, Name, ViewId};
 
 fn name() -> Name {
     Name::new("app").expect("valid")

@@ -1,5 +1,5 @@
-//! The one source of randomness of a simulated world: the same seed draws the same numbers on every
-//! platform.
+//! Random numbers of a seed. The same seed draws the same numbers in every version and on every
+//! platform, and a machine that holds a generator is `Clone + Hash`.
 
 /// xoshiro256++ (Blackman, Vigna, 2019), seeded by SplitMix64 so that neighbouring seeds are
 /// unrelated.

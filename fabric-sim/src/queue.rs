@@ -1,7 +1,7 @@
 //! The schedule: one heap, ordered by time and then by the order of scheduling.
 
-use crate::contract::Evidence;
 use core::cmp::Ordering;
+use obol_fabric::contract::Evidence;
 use std::collections::BinaryHeap;
 
 /// An event of the simulation. Numbers of operations and datagrams are indices into slabs.

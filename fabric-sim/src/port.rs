@@ -4,18 +4,18 @@ use super::core::Core;
 use super::link::Verb;
 use super::node::{Permit, State};
 use super::ops::Order;
-use crate::contract::{Fabric, Group, Remote, SeatStatus, Token};
-use crate::host::reader;
-use crate::layout::{Header, ViewHead};
-use crate::memory;
-use crate::metrics::{self, CounterSlot, HistogramSlot};
-use crate::page::{self, Page};
-use crate::recorder::{self, EventCode, Record};
-use crate::rights::{Permission, Writers};
-use crate::types::{Address, Incarnation, Instant, Nanos, ViewId};
 use core::mem::offset_of;
 use core::ops::Range;
 use core::sync::atomic::AtomicU64;
+use obol_fabric::contract::{Fabric, Group, Remote, SeatStatus, Token};
+use obol_fabric::host::reader;
+use obol_fabric::layout::{Header, ViewHead};
+use obol_fabric::memory;
+use obol_fabric::metrics::{self, CounterSlot, HistogramSlot};
+use obol_fabric::page::{self, Page};
+use obol_fabric::recorder::{self, EventCode, Record};
+use obol_fabric::rights::{Permission, Writers};
+use obol_fabric::types::{Address, Incarnation, Instant, Nanos, ViewId};
 
 /// One node's access to the world during one step. Posts leave at the end of the step; writes to
 /// its own region take effect at once.

@@ -1,8 +1,8 @@
 //! Whole runs: they are reproducible, leave nothing behind, and are fast.
 
 use super::*;
-use crate::contract::Group;
-use crate::sim::Rng;
+use obol_fabric::contract::Group;
+use obol_rng::Rng;
 
 /// A machine that generates all kinds of traffic.
 #[derive(Debug)]

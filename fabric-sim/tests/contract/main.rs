@@ -1,0 +1,10 @@
+//! The fabric's contract, held against the simulator; each defect that is planted in it is found.
+
+mod broken;
+mod planted;
+mod sim;
+#[path = "../../../fabric/tests/contract/suite.rs"]
+mod suite;
+#[path = "../../../fabric/tests/support/mod.rs"]
+#[allow(dead_code, reason = "the tests of real processes use the rest")]
+mod support;
