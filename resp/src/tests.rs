@@ -4,7 +4,7 @@ use super::admission::Password;
 use super::batches::{Batches, Connections, DOWN, STALLED_AFTER, Way};
 use super::connection::{Connection, READ_BYTES};
 use super::local::{Session, Setting};
-use obol_fabric::sim::Rng;
+use obol_rng::Rng;
 use obol_smr::{KeyValue, Operation, Service};
 use std::cell::Cell;
 use std::io::{Read, Write};

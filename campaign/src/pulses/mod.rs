@@ -18,9 +18,10 @@ use super::oracle::{Verdict, Violation, broken};
 use obol_fabric::pulse::{
     Bug, Death, Finding, Frame, FrameKind, Numbers, PathState, Presence, Receiver, Sender, Turn,
 };
-use obol_fabric::sim::{Clock, Delay, Rng, State};
 use obol_fabric::{Address, Evidence, Instant, Nanos};
+use obol_fabric_sim::{Clock, Delay, State};
 use obol_membership::ActiveMutant;
+use obol_rng::Rng;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 

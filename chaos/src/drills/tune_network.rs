@@ -429,7 +429,7 @@ fn span(seconds: f64) -> String {
 mod tests {
     use super::*;
     use obol_fabric::ip::{PulseBlock, PulseDelays, PulsePath, PulsePathState, PulsePeer};
-    use obol_fabric::sim::Rng;
+    use obol_rng::Rng;
 
     /// Seconds of pulses every millisecond, with exponential jitter of 50 us.
     fn seconds(host: u8, n: usize) -> Vec<PulseReport> {

@@ -4,7 +4,7 @@
 use super::outages::WithOutages;
 use super::rules::Failures;
 use super::{CRASHES, Detector, Line, Outcome, Setting, line, quantile};
-use obol_fabric::sim::Rng;
+use obol_rng::Rng;
 use serde::Serialize;
 
 /// A detector on recorded arrivals.

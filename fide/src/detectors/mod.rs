@@ -12,8 +12,8 @@ pub use outages::{Fault, Outage, WithOutages, first_arrivals, without_outages};
 pub use rules::Detector;
 
 use obol_fabric::Nanos;
-use obol_fabric::sim::Rng;
 use obol_observe::plot::{Axis, Chart, PlotError, Series};
+use obol_rng::Rng;
 use rules::Failures;
 use serde::Serialize;
 use std::fmt;

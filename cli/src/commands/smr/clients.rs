@@ -6,10 +6,10 @@
 use super::replicas::PATIENCE;
 use hdrhistogram::Histogram;
 use obol_fabric::host::clock;
-use obol_fabric::sim::Rng;
 use obol_fabric::{Drive, Incarnation, Instant, Name, Nanos};
 use obol_node::Site;
 use obol_replica::{ClientMember, Work};
+use obol_rng::Rng;
 use obol_smr::{Client, Done, KeyValue, Operation, VALUE_BYTES_MAX};
 use obol_term::output::Failure;
 use std::collections::BTreeMap;
