@@ -102,7 +102,7 @@ pub struct Permissions {
 
 /// The permissions on a part of the region.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct PartPermissions {
+pub struct PartPermissions {
     /// Whether processes without an entry are refused.
     refused: bool,
     /// Region, generation (0 for all of the region), and whether its WRITEs are refused. Of two that
@@ -123,7 +123,7 @@ impl PartPermissions {
     }
 
     /// Changes them.
-    pub(crate) fn set(&mut self, whom: Writers, permission: Permission) {
+    pub fn set(&mut self, whom: Writers, permission: Permission) {
         let refused = permission == Permission::Revoked;
         match whom {
             Writers::Everyone => {
@@ -148,7 +148,7 @@ impl PartPermissions {
     }
 
     /// Whether WRITEs of the process that is, or was, this owner of a region are executed.
-    pub(crate) fn allow(&self, writer: RegionOwner) -> bool {
+    pub fn allow(&self, writer: RegionOwner) -> bool {
         let matches = |&&(region, generation, _): &&(u32, u32, bool)| {
             region == writer.region && (generation == 0 || generation == writer.generation)
         };
@@ -178,7 +178,8 @@ impl Permissions {
     }
 }
 
-pub(crate) fn lies_in(range: &Range<u32>, offset: u32, bytes: u32) -> bool {
+/// Whether an access of this many bytes stays within a part of a region.
+pub fn lies_in(range: &Range<u32>, offset: u32, bytes: u32) -> bool {
     range.start <= offset && u64::from(offset) + u64::from(bytes) <= u64::from(range.end)
 }
 

@@ -34,7 +34,7 @@ pub(crate) mod seats;
 mod snapshot;
 pub mod supervise;
 pub(crate) mod table;
-pub(crate) mod tcp;
+pub mod tcp;
 #[cfg(test)]
 #[path = "../../tests/support/root.rs"]
 pub(crate) mod test;
@@ -48,10 +48,12 @@ pub use cluster::{Cluster, MADE_MODE, RegionInfo, default_root, is_made};
 pub use error::HostError;
 pub use file::remove_if_present;
 pub use impair::Impairment;
+pub use mapped::MappedRegions;
 pub use name_claim::NameClaim;
 pub use namespace::Namespace;
 pub use process::{Held, Lives, Process, children, fork, is_dying, reap};
 pub use reader::{Reader, SeatInfo};
 pub use region::{Observed, Region, Waker};
 pub use snapshot::{Buckets, RegionFile, RegionSnapshot, SnapshotParts};
-pub use table::{HOST_MAX, Origin, PER_HOST, REGIONS};
+pub use table::{FIRST_FREE, GATEWAY_FLAG, HOST_MAX, MAILBOX_FLAG, Origin, PER_HOST, REGIONS};
+pub use wake::Wake;
