@@ -3,9 +3,9 @@
 use crate::poll::sample::{
     ChangeRow, Cost, EventRow, LeaseRow, Life, PathRow, ProcessRow, Sample, SpanRow, ViewRow,
 };
-use obol_fabric::ip::PulsePathState;
 use obol_fabric::metrics::bucket;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
+use obol_fabric_ip::PulsePathState;
 use obol_membership::consensus::{Ballot, Head};
 use obol_membership::metrics::{Counter, Histogram};
 use obol_membership::recorder::Kind as Event;

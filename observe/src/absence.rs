@@ -4,8 +4,8 @@
 use crate::Process;
 use crate::gateway::examine_keys;
 use crate::judge::{Fault, Reason};
-use obol_fabric::identity::Duty;
 use obol_fabric::{Incarnation, ViewId};
+use obol_identity::Duty;
 use obol_membership::View;
 use obol_node::Network;
 use std::collections::BTreeMap;

@@ -2,9 +2,9 @@
 
 use crate::Observer;
 use obol_fabric::host::{Cluster, Observed, Process};
-use obol_fabric::identity::{Duty, Identity};
-use obol_fabric::ip::{self, GatewayCounter};
 use obol_fabric::{Name, Version};
+use obol_fabric_ip::{self as ip, GatewayCounter};
+use obol_identity::{Duty, Identity};
 use obol_node::Network;
 use obol_node::network::Fabric;
 use std::path::Path;

@@ -6,7 +6,7 @@ use super::plan::PulsePlan;
 use crate::driver::Driver;
 use crate::oracle::{Verdict, broken};
 use obol_fabric::ViewId;
-use obol_fabric::pulse::{PATH_BACK_AFTER, PATH_BEHIND, PathState};
+use obol_fabric_ip::pulse::{PATH_BACK_AFTER, PATH_BEHIND, PathState};
 use obol_membership::Change;
 use obol_rng::Rng;
 

@@ -5,7 +5,7 @@ use crate::commands::status::certificate_warning;
 use clap::Subcommand;
 use obol_fabric::Name;
 use obol_fabric::host::{Cluster, HostError, is_here};
-use obol_fabric::identity::{AUTHORITIES_FILE, CERTIFICATE_FILE, KEY_FILE, is_open_to_all};
+use obol_identity::{AUTHORITIES_FILE, CERTIFICATE_FILE, KEY_FILE, is_open_to_all};
 use obol_node::endpoint::EndpointError;
 use obol_node::hosts::Host;
 use obol_node::keys::{AUTHORITY_KEY_FILE, Authority, duties, needed};

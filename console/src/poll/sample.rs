@@ -1,8 +1,8 @@
 //! The state of a cluster at one moment, as plain data that is polled, recorded, replayed and
 //! drawn. It holds only what one-sided READs returned; nothing is derived here.
 
-use obol_fabric::ip::{PulsePath, PulsePathState, PulsePeer, PulseReport};
 use obol_fabric::{Address, Incarnation, Instant, Name, Nanos, ViewId};
+use obol_fabric_ip::{PulsePath, PulsePathState, PulsePeer, PulseReport};
 use obol_membership::consensus::Head;
 use obol_membership::metrics::{Counter, Histogram};
 use obol_membership::recorder::{Kind as Event, Record, Stamped};

@@ -18,7 +18,7 @@ use crate::state::data::Data;
 use crate::theme::Role;
 use crate::widgets::canvas::{Canvas, Cell, count};
 use obol_fabric::Nanos;
-use obol_fabric::ip::PulsePathState;
+use obol_fabric_ip::PulsePathState;
 use ratatui::layout::Rect;
 
 fn rows(data: &Data) -> &[PathRow] {
