@@ -5,7 +5,7 @@
 use super::driver::Driver;
 use super::marks::Mark;
 use super::oracle::{Verdict, broken};
-use obol_fabric::sim::Rng;
+use obol_rng::Rng;
 
 /// For how long the network fails, in link timeouts: long enough for every link to be judged.
 const BLACKOUT_TIMEOUTS: u64 = 3;

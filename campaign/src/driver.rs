@@ -11,12 +11,13 @@ use super::scenario::Scenario;
 use super::watcher::{Watcher, watchers};
 use super::work::Work;
 use obol_fabric::layout::ViewHead;
-use obol_fabric::sim::{Network, Rng, State, StepInfo, What};
 use obol_fabric::{Address, Group, Instant, Name, SeatStatus, ViewId, memory, page, recorder};
+use obol_fabric_sim::{Network, State, StepInfo, What};
 use obol_membership::consensus::{SlotState, SlotWord};
 use obol_membership::recorder::Record;
 use obol_membership::view::{Departed, JOIN_WINDOW, Newcomer, Reason};
 use obol_membership::{Change, Coordinator, Kind, Member, Start, View, poll, wire};
+use obol_rng::Rng;
 use std::fmt;
 use std::sync::Arc;
 
@@ -589,7 +590,7 @@ impl Driver {
     /// Live programs in seats of this node's present life.
     pub(super) fn programs(&self, node: u32) -> Vec<u16> {
         let region = self.world.memory(node).as_ptr();
-        let lives = |p: &&obol_fabric::sim::Program| p.is_alive() && p.memory().as_ptr() == region;
+        let lives = |p: &&obol_fabric_sim::Program| p.is_alive() && p.memory().as_ptr() == region;
         self.world.programs(node).filter(lives).map(|p| p.address().seat).collect()
     }
 

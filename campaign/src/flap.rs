@@ -6,7 +6,7 @@ use super::crash_loop::{allowed, holds_counted};
 use super::driver::Driver;
 use super::marks::Mark;
 use super::oracle::{Verdict, broken};
-use obol_fabric::sim::Rng;
+use obol_rng::Rng;
 
 /// How often it is suspected: a hold that grew without a bound would by then exceed any patience.
 const FLAPS: u64 = 12;

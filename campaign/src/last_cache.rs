@@ -7,8 +7,8 @@ use super::driver::Driver;
 use super::fault_schedule::{FaultSchedule, lease};
 use super::oracle::Cue;
 use super::targeted::longest;
-use obol_fabric::sim::Rng;
 use obol_membership::Kind;
+use obol_rng::Rng;
 
 /// Share of the runs with caches, in a thousand.
 const SHARE_PERMILLE: u32 = 500;

@@ -4,8 +4,8 @@
 use super::driver::Driver;
 use super::marks::Mark;
 use super::oracle::{Verdict, Violation, broken};
-use obol_fabric::sim::Rng;
 use obol_membership::Coordinator;
+use obol_rng::Rng;
 
 /// Steps between two checks.
 const POLL_INTERVAL: u32 = 64;

@@ -31,7 +31,7 @@ impl Role {
 }
 
 /// The simulated world of a campaign.
-pub(crate) type World = obol_fabric::sim::World<Instrumented>;
+pub(crate) type World = obol_fabric_sim::World<Instrumented>;
 
 /// A machine with the marks seen at it.
 #[derive(Debug)]

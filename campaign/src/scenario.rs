@@ -2,10 +2,11 @@
 //! on the planted bug, so that a mutant runs in the same world as the shipped code.
 
 use super::pulses::PulsePlan;
-use obol_fabric::sim::{Clock, Delay, Network, Rng};
 use obol_fabric::{Instant, Layout, Limits, Nanos, ViewId};
+use obol_fabric_sim::{Clock, Delay, Network};
 use obol_membership::consensus::{INSTANCES, PROPOSAL_MAX};
 use obol_membership::{ActiveMutant, Config, Timing};
+use obol_rng::Rng;
 
 /// One in this many seeds is a canary.
 pub const CANARY_EVERY: u64 = 100;

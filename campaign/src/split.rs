@@ -7,7 +7,7 @@
 use super::driver::Driver;
 use super::marks::Mark;
 use super::oracle::{Violation, broken};
-use obol_fabric::sim::Rng;
+use obol_rng::Rng;
 
 /// How long the members have to stay the same, in link timeouts.
 const CALM_TIMEOUTS: u64 = 8;

@@ -5,7 +5,8 @@ use super::act::Act;
 use super::driver::{Driver, PROGRAMS};
 use super::fault_schedule::{FaultSchedule, lease};
 use super::oracle::Cue;
-use obol_fabric::sim::{Delay, Rng};
+use obol_fabric_sim::Delay;
+use obol_rng::Rng;
 
 /// Views between a join and its last late copy.
 const LATE_VIEWS: u64 = 26;

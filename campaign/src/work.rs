@@ -5,8 +5,8 @@
 use super::driver::Driver;
 use super::marks::Mark;
 use super::oracle::Verdict;
-use obol_fabric::sim::{Program, State};
 use obol_fabric::{Address, Instant, SeatStatus, ViewId, page};
+use obol_fabric_sim::{Program, State};
 use obol_membership::Mutant;
 use std::sync::atomic::AtomicU64;
 

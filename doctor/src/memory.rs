@@ -96,7 +96,7 @@ fn room(there: &Path, subject: &Subject<'_>) -> Option<Finding> {
 
 /// RDMA pins the memory that it registers.
 fn locked() -> Finding {
-    let memory = obol_fabric::verbs::arena::host_memory();
+    let memory = obol_fabric_verbs::arena::host_memory();
     match memory.lockable {
         None => Finding::good("locked memory", "no limit (RLIMIT_MEMLOCK)"),
         Some(bytes) => Finding::note(

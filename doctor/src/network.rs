@@ -3,9 +3,9 @@
 
 use crate::{Finding, Subject, line_of};
 use obol_fabric::Nanos;
-use obol_fabric::identity::{Duty, KEY_FILE, greet, is_open_to_all};
-use obol_fabric::verbs::found::Found;
-use obol_fabric::verbs::interfaces::interfaces;
+use obol_fabric_verbs::found::Found;
+use obol_fabric_verbs::interfaces::interfaces;
+use obol_identity::{Duty, KEY_FILE, greet, is_open_to_all};
 use obol_node::hosts::Host;
 use obol_node::keys::needed;
 use obol_node::network::Fabric;

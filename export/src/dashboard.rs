@@ -1,7 +1,7 @@
 //! A dashboard for Grafana, from the table of metrics and a profile's thresholds.
 
 use crate::queries::Queries;
-use obol_fabric::ip::GatewayCounter;
+use obol_fabric_ip::GatewayCounter;
 use obol_membership::metrics::{Counter, Histogram};
 use obol_observe::metrics::{Derived, Metric};
 use obol_profiles::Profile;

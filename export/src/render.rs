@@ -1,8 +1,8 @@
 //! A poll as text.
 
 use crate::collector::{Polled, Reading, Row};
-use obol_fabric::ip::GatewayCounter;
 use obol_fabric::{Instant, Nanos};
+use obol_fabric_ip::GatewayCounter;
 use obol_membership::Kind;
 use obol_membership::metrics::{Counter, Histogram};
 use obol_observe::failovers::PHASES;

@@ -2,7 +2,7 @@
 
 use crate::queries::Queries;
 use obol_fabric::Nanos;
-use obol_fabric::ip::GatewayCounter;
+use obol_fabric_ip::GatewayCounter;
 use obol_membership::metrics::Counter;
 use obol_observe::CERTIFICATE_DAYS_FEW;
 use obol_observe::metrics::text::{bounds, seconds};

@@ -76,7 +76,7 @@ pub struct Header {
 #[cfg(not(loom))]
 impl Header {
     /// Of a region without an owner; the owner fills in the rest.
-    pub(crate) fn of(region: u32, limits: Limits, bytes: u64) -> Self {
+    pub fn of(region: u32, limits: Limits, bytes: u64) -> Self {
         Self { magic: MAGIC, version: VERSION, bytes, limits, region, ..zerocopy::FromZeros::new_zeroed() }
     }
 }

@@ -6,10 +6,10 @@
 //! lost, repeated or reordered.
 //!
 //! The protocol (`obol-membership`) is written against [`Fabric`] and [`Machine`], independently of
-//! the backends in this crate: [`sim`], a deterministic cluster in virtual time; [`shm`], real
-//! processes on one host that map each other's regions from `/dev/shm`; and [`verbs`], RDMA
-//! devices. All `unsafe` code of the workspace is in this crate, except for pointers from C in
-//! `obol-capi`.
+//! the backends: [`shm`], real processes on one host that map each other's regions from `/dev/shm`,
+//! and those in crates of their own, `obol-fabric-ip`, `obol-fabric-verbs` and `obol-fabric-sim`.
+//! Backends for real processes bring a [`endpoint::Transport`]; all else is in [`endpoint`] and
+//! [`host`].
 
 #[cfg(test)]
 extern crate self as obol_fabric;
@@ -26,13 +26,9 @@ mod drive;
 #[cfg(not(loom))]
 pub mod ebpf;
 #[cfg(not(loom))]
-mod endpoint;
+pub mod endpoint;
 #[cfg(not(loom))]
 pub mod host;
-#[cfg(not(loom))]
-pub mod identity;
-#[cfg(not(loom))]
-pub mod ip;
 pub mod layout;
 pub mod memory;
 pub mod metrics;
@@ -40,19 +36,13 @@ pub mod notice;
 pub mod page;
 #[cfg(not(loom))]
 mod pidfd;
-#[cfg(not(loom))]
-pub mod pulse;
 pub mod recorder;
 #[cfg(not(loom))]
 pub mod remote;
 pub mod rights;
 #[cfg(not(loom))]
 pub mod shm;
-#[cfg(not(loom))]
-pub mod sim;
 pub mod types;
-#[cfg(not(loom))]
-pub mod verbs;
 pub mod version;
 
 pub use contract::{

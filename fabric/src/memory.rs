@@ -109,7 +109,22 @@ impl Stores {
     }
 }
 
+/// Zeroed words. Their pages are allocated on first use: most of the regions of thousands of simulated
+/// nodes is never used.
+#[cfg(not(loom))]
+#[expect(
+    unsafe_code,
+    reason = "a boxed slice of words becomes one of atomic words without touching its pages"
+)]
+pub fn zeroed(bytes: usize) -> Box<[AtomicU64]> {
+    let raw = Box::into_raw(vec![0u64; bytes.div_ceil(8)].into_boxed_slice());
+    // SAFETY: an `AtomicU64` has the size, alignment and bit validity of a `u64` on every 64-bit
+    // target, and the box that `raw` came from is not used any more.
+    unsafe { Box::from_raw(raw as *mut [AtomicU64]) }
+}
+
 /// Zeroed words.
+#[cfg(loom)]
 pub fn zeroed(bytes: usize) -> Box<[AtomicU64]> {
     (0..bytes.div_ceil(8)).map(|_| AtomicU64::new(0)).collect()
 }

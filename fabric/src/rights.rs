@@ -95,14 +95,14 @@ pub struct Change {
 /// The permissions that a process has given on its region since it started, as
 /// [`crate::Fabric::permit`] changes them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Permissions {
+pub struct Permissions {
     /// Those of each part that changes have named, unless all are permitted there.
     parts: Vec<(Range<u32>, PartPermissions)>,
 }
 
 /// The permissions on a part of the region.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct PartPermissions {
+pub struct PartPermissions {
     /// Whether processes without an entry are refused.
     refused: bool,
     /// Region, generation (0 for all of the region), and whether its WRITEs are refused. Of two that
@@ -123,7 +123,7 @@ impl PartPermissions {
     }
 
     /// Changes them.
-    pub(crate) fn set(&mut self, whom: Writers, permission: Permission) {
+    pub fn set(&mut self, whom: Writers, permission: Permission) {
         let refused = permission == Permission::Revoked;
         match whom {
             Writers::Everyone => {
@@ -148,7 +148,7 @@ impl PartPermissions {
     }
 
     /// Whether WRITEs of the process that is, or was, this owner of a region are executed.
-    pub(crate) fn allow(&self, writer: RegionOwner) -> bool {
+    pub fn allow(&self, writer: RegionOwner) -> bool {
         let matches = |&&(region, generation, _): &&(u32, u32, bool)| {
             region == writer.region && (generation == 0 || generation == writer.generation)
         };
@@ -159,7 +159,7 @@ impl PartPermissions {
 
 impl Permissions {
     /// Changes those on a part.
-    pub(crate) fn set(&mut self, whom: Writers, part: &Range<u32>, permission: Permission) {
+    pub fn set(&mut self, whom: Writers, part: &Range<u32>, permission: Permission) {
         let known = self.parts.iter().position(|(known, _)| known == part);
         let at = known.unwrap_or_else(|| {
             self.parts.push((part.clone(), PartPermissions::default()));
@@ -171,14 +171,15 @@ impl Permissions {
 
     /// Whether a WRITE to these bytes, by the process that is, or was, this owner of a region, is
     /// executed.
-    pub(crate) fn allow(&self, writer: RegionOwner, offset: u32, bytes: u32) -> bool {
+    pub fn allow(&self, writer: RegionOwner, offset: u32, bytes: u32) -> bool {
         let end = u64::from(offset) + u64::from(bytes);
         let touched = self.parts.iter().filter(|(part, _)| offset < part.end && end > u64::from(part.start));
         touched.into_iter().all(|(_, given)| given.allow(writer))
     }
 }
 
-pub(crate) fn lies_in(range: &Range<u32>, offset: u32, bytes: u32) -> bool {
+/// Whether an access of this many bytes stays within a part of a region.
+pub fn lies_in(range: &Range<u32>, offset: u32, bytes: u32) -> bool {
     range.start <= offset && u64::from(offset) + u64::from(bytes) <= u64::from(range.end)
 }
 

@@ -308,9 +308,11 @@ impl core::str::FromStr for Name {
 /// The owner of a region: the region's number and the owner's generation, which distinguishes a
 /// successor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RegionOwner {
-    pub(crate) region: u32,
-    pub(crate) generation: u32,
+pub struct RegionOwner {
+    /// The number of the region.
+    pub region: u32,
+    /// Counts the owners of the region.
+    pub generation: u32,
 }
 
 /// In the number of a region, which is much smaller: a second thread of the owner, and another host

@@ -7,16 +7,16 @@ use crate::{Deployment, Site};
 use obol_fabric::deadbeat::DeadbeatError;
 use obol_fabric::host::sched::pin_to_core;
 use obol_fabric::host::{Cluster, HostError, NameClaim, clock};
-use obol_fabric::ip::{self, AskError, GatewayError, Outlets};
 use obol_fabric::notice::Detection;
-use obol_fabric::pulse::Timing;
 use obol_fabric::remote::RegionCopy;
-use obol_fabric::verbs::device::DeviceSelector;
-use obol_fabric::verbs::{self, OpenError};
 use obol_fabric::version::Advice;
 use obol_fabric::{
     Address, Drive, Group, Instant, LinkError, Name, Nanos, Owner, Release, ViewId, Wait, shm,
 };
+use obol_fabric_ip::pulse::Timing;
+use obol_fabric_ip::{self as ip, AskError, GatewayError, Outlets};
+use obol_fabric_verbs::device::DeviceSelector;
+use obol_fabric_verbs::{self as verbs, OpenError};
 use obol_membership::{Kind, Role, View};
 use obol_profiles::{Profile, Pulse, Rdma};
 use std::net::{IpAddr, SocketAddr};
@@ -278,7 +278,7 @@ impl Site {
                     keeps_mailbox: !matches!(written, Written::Nothing),
                     ..ip_config(network, keys, profile)
                 };
-                Backend::Ip(Box::new(ip::Endpoint::open(&self.cluster, owner, wait, &config)?))
+                Backend::Ip(Box::new(ip::open(&self.cluster, owner, wait, &config)?))
             }
             Some(network) => {
                 let keeps_mailbox = !matches!(written, Written::Nothing);
@@ -287,7 +287,7 @@ impl Site {
                     Written::Nothing | Written::Mailbox => None,
                 };
                 let config = verbs::Config { keeps_mailbox, log, ..config(network, &profile.rdma, &owner) };
-                Backend::Rdma(Box::new(verbs::Endpoint::open(&self.cluster, owner, wait, &config)?))
+                Backend::Rdma(Box::new(verbs::open(&self.cluster, owner, wait, &config)?))
             }
         };
         let mut endpoint = Endpoint::from(backend);

@@ -19,8 +19,8 @@ use crate::network::{Fabric, GROUPS, Groups, KEYS as KEYS_DIRECTORY, Network, PO
 use crate::{Deployment, HostSupervisor};
 use obol_fabric::Name;
 use obol_fabric::layout::PROPOSERS_MAX;
-use obol_fabric::pulse::PATHS_MAX;
-use obol_fabric::verbs::DATAGRAM_PAYLOAD_MAX;
+use obol_fabric_ip::pulse::PATHS_MAX;
+use obol_fabric_verbs::DATAGRAM_PAYLOAD_MAX;
 use obol_profiles::document::{self, Faults, nearest, shortened};
 use obol_profiles::{Fault, FileError, Profile};
 use std::collections::BTreeSet;

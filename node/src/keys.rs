@@ -7,7 +7,7 @@ use crate::hosts::Host;
 use crate::network::print_id;
 use jiff::{Timestamp, ToSpan, civil::Date, tz::TimeZone};
 use obol_fabric::Name;
-use obol_fabric::identity::{AUTHORITIES_FILE, CERTIFICATE_FILE, Duty, KEY_FILE, is_issued_by, uri};
+use obol_identity::{AUTHORITIES_FILE, CERTIFICATE_FILE, Duty, KEY_FILE, is_issued_by, uri};
 use rcgen::string::Ia5String;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
@@ -243,7 +243,7 @@ pub fn duties(host: &Host) -> Vec<Duty> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use obol_fabric::identity::Identity;
+    use obol_identity::Identity;
     use std::fs::copy;
     use std::os::unix::fs::PermissionsExt;
 

@@ -3,8 +3,8 @@
 
 use crate::Process;
 use crate::keys::examine_keys;
-use obol_fabric::identity::Duty;
 use obol_fabric::{Incarnation, ViewId};
+use obol_identity::Duty;
 use obol_membership::View;
 use obol_node::Network;
 use std::collections::BTreeMap;

@@ -3,9 +3,9 @@
 use crate::keys::examine_keys;
 use crate::observer::Observer;
 use obol_fabric::host::{Cluster, Observed, Process};
-use obol_fabric::identity::Duty;
-use obol_fabric::ip::{self, GatewayCounter};
 use obol_fabric::{Name, Version};
+use obol_fabric_ip::{self as ip, GatewayCounter};
+use obol_identity::Duty;
 use obol_node::network::Fabric;
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! The keys of this host.
 
-use obol_fabric::identity::{Duty, Identity};
+use obol_identity::{Duty, Identity};
 use obol_node::Network;
 use std::path::Path;
 use std::time::Duration;

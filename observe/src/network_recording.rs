@@ -11,7 +11,7 @@
 //! Times are nanoseconds: of the sending host's clock, and of the receiving one's, `-` if the frame was
 //! lost. Frames are in the order in which they were sent. Lines that begin with # are comments.
 
-use obol_fabric::ip::PulseFrame;
+use obol_fabric_ip::PulseFrame;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::io;
@@ -25,7 +25,7 @@ pub const VERSION: u32 = 1;
 pub const BYTES_MAX: u64 = 512 << 20;
 /// Directions times paths that a recording may have: those of 32 hosts with four paths.
 pub const STREAMS_MAX: usize = 32 * 31 * 4;
-/// How much later than the newest frame one is still taken; see `obol_fabric::pulse`.
+/// How much later than the newest frame one is still taken; see `obol_fabric_ip::pulse`.
 const LATE_MAX: u64 = 64;
 /// Lost frames in a row; after more of them the sender was away, and its later life is recorded.
 const LOST_MAX: u64 = 100_000;

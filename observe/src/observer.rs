@@ -22,12 +22,12 @@ use obol_fabric::host::{
     Buckets, Cluster, Lives, Observed, Reader, RegionFile, RegionInfo, RegionSnapshot, SeatInfo,
     SnapshotParts, clock,
 };
-use obol_fabric::ip::PulseReport;
 use obol_fabric::layout::{Seat, ViewHead};
 use obol_fabric::metrics::{COUNTER_WORDS, HISTOGRAM_WORDS};
 use obol_fabric::notice::Detection;
 use obol_fabric::version::Version;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId, page};
+use obol_fabric_ip::PulseReport;
 use obol_membership::consensus::Head;
 use obol_membership::metrics::{Counter, Histogram};
 use obol_membership::recorder::EventKind;

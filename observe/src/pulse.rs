@@ -6,8 +6,8 @@
 use crate::Observer;
 use crate::lines;
 use crate::network_recording::{Stream, streams};
-use obol_fabric::ip::{PulseBlock, PulseFrame, PulsePathState, PulsePeer, PulseReport};
 use obol_fabric::{Instant, Nanos};
+use obol_fabric_ip::{PulseBlock, PulseFrame, PulsePathState, PulsePeer, PulseReport};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, BufWriter, Write as _};
@@ -211,7 +211,7 @@ pub fn complaints(report: &PulseReport) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use obol_fabric::ip::PulsePath;
+    use obol_fabric_ip::PulsePath;
 
     fn report(silent: bool, state: PulsePathState, block: bool) -> PulseReport {
         let path = PulsePath { address: [10, 1, 0, 2].into(), state };

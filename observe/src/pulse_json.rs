@@ -2,7 +2,7 @@
 //! gateway's own report is a file, whose names have none.
 
 use obol_fabric::Nanos;
-use obol_fabric::ip::{PulseBlock, PulseDelays, PulsePath, PulsePeer, PulseReport};
+use obol_fabric_ip::{PulseBlock, PulseDelays, PulsePath, PulsePeer, PulseReport};
 use serde::{Serialize, Serializer};
 
 #[derive(Serialize)]
@@ -91,7 +91,7 @@ pub fn with_units<S: Serializer>(report: &Option<PulseReport>, to: S) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use obol_fabric::ip::PulsePathState;
+    use obol_fabric_ip::PulsePathState;
 
     #[test]
     fn every_time_has_its_unit_in_its_name() {

@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn the_interval_of_a_median_holds_it_in_about_95_of_100_draws() {
-        let mut rng = obol_fabric::sim::Rng::new(1);
+        let mut rng = obol_rng::Rng::new(1);
         let held = (0..2000).filter(|_| {
             let mut times = Distribution::new();
             for _ in 0..200 {

@@ -11,7 +11,7 @@
 //! they contradict, or a bound that says nothing.
 
 use crate::poisson;
-use obol_fabric::sim::Rng;
+use obol_rng::Rng;
 use serde::Serialize;
 
 /// One maximum in this many exceeds the lowest threshold.

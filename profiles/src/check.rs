@@ -2,8 +2,8 @@
 
 use crate::Profile;
 use crate::duration::print;
-use obol_fabric::pulse::TIMEOUT_PERIODS_MIN;
 use obol_fabric::{Layout, Nanos};
+use obol_fabric_ip::pulse::TIMEOUT_PERIODS_MIN;
 use obol_membership::lease::shortened;
 
 /// A rule.

@@ -4,8 +4,9 @@
 
 use crate::kind::{Choice, Kind};
 use crate::{Profile, Scheduling};
-use obol_fabric::verbs::arena::HugePages;
-use obol_fabric::{Limits, Nanos, Wait, pulse};
+use obol_fabric::{Limits, Nanos, Wait};
+use obol_fabric_ip::pulse;
+use obol_fabric_verbs::arena::HugePages;
 use obol_membership::timing::{LEASE_MAX, LEASE_MIN};
 
 /// One key.

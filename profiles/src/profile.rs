@@ -1,7 +1,7 @@
 //! A profile after reading: plain values with their units, for the machines and the fabric.
 
-use obol_fabric::verbs::arena::HugePages;
 use obol_fabric::{Limits, Name, Nanos, Wait};
+use obol_fabric_verbs::arena::HugePages;
 use obol_membership::Timing;
 use serde::{Deserialize, Serialize};
 

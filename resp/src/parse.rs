@@ -215,7 +215,7 @@ fn single_quoted(mut rest: &[u8]) -> Option<(Vec<u8>, &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use obol_fabric::sim::Rng;
+    use obol_rng::Rng;
 
     /// A request's arguments, and the bytes that it takes.
     type Parsed = Option<(Vec<Vec<u8>>, usize)>;

@@ -5,7 +5,7 @@ use super::batches::{Batches, Connections, DOWN, OperationSink, STALLED_AFTER};
 use super::connection::{Connection, READ_BYTES};
 use super::local::{Session, Setting};
 use obol_fabric::Name;
-use obol_fabric::sim::Rng;
+use obol_rng::Rng;
 use obol_smr::{KeyValue, Operation, Service};
 use std::cell::Cell;
 use std::io::{Read, Write};

@@ -3,7 +3,7 @@
 
 use obol_fabric::Name;
 use obol_fabric::host::{Cluster, HostError, is_here};
-use obol_fabric::identity::{CERTIFICATE_FILE, KEY_FILE, is_open_to_all};
+use obol_identity::{CERTIFICATE_FILE, KEY_FILE, is_open_to_all};
 use obol_node::endpoint::EndpointError;
 use obol_node::hosts::Host;
 use obol_node::keys::needed;

@@ -5,7 +5,7 @@
 //! itself. So every command works on each of them.
 
 use obol_fabric::Name;
-use obol_fabric::identity::Duty;
+use obol_identity::Duty;
 use obol_node::keys::Authority;
 use obol_node::network::{Fabric, GROUPS, Network, turn};
 use obol_node::{Deployment, Site};

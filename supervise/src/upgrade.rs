@@ -2,8 +2,8 @@
 
 use crate::{alone, control, signals};
 use obol_fabric::host;
-use obol_fabric::identity::Duty;
 use obol_fabric::{Incarnation, Name, Release, Version};
+use obol_identity::Duty;
 use obol_membership::Kind;
 use obol_node::{FileLock, Site};
 use obol_observe::{Health, Observer, Process, RunningGateway, Snapshot, examine_keys};

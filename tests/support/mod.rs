@@ -5,10 +5,9 @@
 //! cores. No test relies on nobody being suspected wrongly: a process that gets no core for 0.3 s
 //! is excluded and comes back, rightly.
 
-#[path = "../../fabric/tests/support/bridges.rs"]
 pub(crate) mod bridges;
 pub(crate) mod journals;
-#[path = "../../fabric/tests/support/network.rs"]
+#[path = "../../fabric-ip/tests/support/network.rs"]
 pub(crate) mod network;
 pub(crate) mod programs;
 pub(crate) mod small;

@@ -6,8 +6,8 @@
 use crate::latencies;
 use hdrhistogram::Histogram;
 use obol_fabric::host::clock;
-use obol_fabric::sim::Rng;
 use obol_fabric::{Incarnation, Instant, Nanos};
+use obol_rng::Rng;
 use obol_term::output::Failure;
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -6,7 +6,7 @@ use super::super::hogs::Hogs;
 use super::{BenchPulse, HOSTS, Hosts};
 use obol_chaos::drills::studies::tune_network::NetworkTuned;
 use obol_fabric::Nanos;
-use obol_fabric::ip::GatewayCounter;
+use obol_fabric_ip::GatewayCounter;
 use obol_observe::pulse::samples;
 use obol_observe::tail::Wanted;
 use obol_profiles::Profile;

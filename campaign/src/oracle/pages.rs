@@ -10,8 +10,8 @@ use super::violation::{Verdict, Violation, broken};
 use crate::marks::{Mark, Marks};
 use crate::role::World;
 use crate::scenario::Scenario;
-use obol_fabric::sim::State;
 use obol_fabric::{Address, Instant, Nanos, Page, ViewId, page};
+use obol_fabric_sim::State;
 use obol_membership::{ActiveMutant, Mutant};
 
 /// Rounding of two clock readings, in nanoseconds.

@@ -170,7 +170,7 @@ impl Processes {
         }
         if took_over {
             let leads = |n: u32| {
-                world.state(n) != obol_fabric::sim::State::Dead
+                world.state(n) != obol_fabric_sim::State::Dead
                     && world.machine(n).coordinator().is_some_and(obol_membership::Coordinator::is_leading)
             };
             if (0..self.coordinators).filter(|n| leads(*n)).count() > 1 {

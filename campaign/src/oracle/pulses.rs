@@ -4,8 +4,8 @@
 
 use super::violation::{Verdict, broken};
 use crate::pulses::PulsePlan;
-use obol_fabric::pulse::{Finding, PATH_BEHIND};
 use obol_fabric::{Instant, Nanos};
+use obol_fabric_ip::pulse::{Finding, PATH_BEHIND};
 
 /// How late a deadline may be noticed: clocks are converted to true time and back.
 const ROUNDING: Nanos = Nanos(8);

@@ -3,14 +3,15 @@
 
 use super::shared::{Shared, Views};
 use crate::role::Role;
-use obol_fabric::sim::{Clock, Delay, Network, Rng, StepInfo, World};
 use obol_fabric::{Address, Group, Instant, Layout, Limits, Name, Nanos, ViewId, page, recorder};
+use obol_fabric_sim::{Clock, Delay, Network, StepInfo, World};
 use obol_membership::recorder::Stamped;
 use obol_membership::view::{Edit, Newcomer};
 use obol_membership::{ActiveMutant, Change, Config, Kind, Member, Start, Timing, View};
 use obol_observe::ObservedEvent;
 use obol_observe::timeline::merge;
 use obol_profiles::Testbed;
+use obol_rng::Rng;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

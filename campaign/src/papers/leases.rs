@@ -6,8 +6,8 @@
 //! the previous renewal's post to its own completion.
 
 use super::cluster::{Cluster, ExperimentError, Shape};
-use obol_fabric::sim::{BILLION, Quantiles};
 use obol_fabric::{Instant, Nanos, page};
+use obol_fabric_sim::{BILLION, Quantiles};
 use obol_membership::lease::shortened;
 use obol_profiles::Testbed;
 use obol_profiles::testbed::Parameter;

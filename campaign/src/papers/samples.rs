@@ -53,7 +53,7 @@ impl Samples {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use obol_fabric::sim::Rng;
+    use obol_rng::Rng;
 
     #[test]
     fn percentiles_are_samples_and_need_enough_of_them() {

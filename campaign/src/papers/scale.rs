@@ -7,8 +7,8 @@
 //! comparison is of failover costs.
 
 use super::cluster::{COORDINATORS, Cluster, ExperimentError, Shape, in_parallel};
-use obol_fabric::sim::What;
 use obol_fabric::{Nanos, ViewId};
+use obol_fabric_sim::What;
 use obol_membership::Kind;
 use obol_observe::stats::Distribution;
 use obol_profiles::Testbed;

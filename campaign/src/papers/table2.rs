@@ -3,14 +3,15 @@
 //! It is detected by its kernel (deadbeat) or by a counter that stalls (heartbeat).
 
 use super::cluster::{Cluster, ExperimentError, Shape, in_parallel};
-use obol_fabric::sim::{BILLION, Quantiles, Rng};
 use obol_fabric::{Instant, Nanos};
+use obol_fabric_sim::{BILLION, Quantiles};
 use obol_membership::{Kind, View};
 use obol_observe::named_enum;
 use obol_observe::stats::Distribution;
 use obol_observe::timeline::{History, Phases};
 use obol_profiles::Testbed;
 use obol_profiles::testbed::Parameter;
+use obol_rng::Rng;
 use serde::Serialize;
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Hosts that exchange pulses, with the machines that gateways run (`obol_fabric::pulse`). Each
+//! Hosts that exchange pulses, with the machines that gateways run (`obol_fabric_ip::pulse`). Each
 //! host has a thread that sends and judges, one receiver for each other host, and sessions with
 //! their gateways. What it concludes has the effects that it has over IP: links are given up, deaths
 //! are told. Paths fail independently of the links of processes.
@@ -15,12 +15,13 @@ pub use plan::PulsePlan;
 use super::driver::Driver;
 use super::marks::Mark;
 use super::oracle::{Verdict, Violation, broken};
-use obol_fabric::pulse::{
+use obol_fabric::{Address, Evidence, Instant, Nanos};
+use obol_fabric_ip::pulse::{
     Bug, Death, Finding, Frame, FrameKind, Numbers, PathState, Presence, Receiver, Sender, Turn,
 };
-use obol_fabric::sim::{Clock, Delay, Rng, State};
-use obol_fabric::{Address, Evidence, Instant, Nanos};
+use obol_fabric_sim::{Clock, Delay, State};
 use obol_membership::ActiveMutant;
+use obol_rng::Rng;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 

@@ -6,9 +6,9 @@ use super::plan::PulsePlan;
 use crate::driver::Driver;
 use crate::oracle::{Verdict, broken};
 use obol_fabric::ViewId;
-use obol_fabric::pulse::{PATH_BACK_AFTER, PATH_BEHIND, PathState};
-use obol_fabric::sim::Rng;
+use obol_fabric_ip::pulse::{PATH_BACK_AFTER, PATH_BEHIND, PathState};
 use obol_membership::Change;
+use obol_rng::Rng;
 
 /// Periods within which all paths have to deliver, beyond the time of a gateway that connects.
 const PATHS_PERIODS: u64 = 4 * PATH_BACK_AFTER as u64;

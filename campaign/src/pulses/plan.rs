@@ -1,8 +1,9 @@
 //! How the hosts of a cluster exchange pulses, as drawn from a seed.
 
 use obol_fabric::Nanos;
-use obol_fabric::pulse::{TIMEOUT_PERIODS_MIN, Timing};
-use obol_fabric::sim::{Delay, Rng};
+use obol_fabric_ip::pulse::{TIMEOUT_PERIODS_MIN, Timing};
+use obol_fabric_sim::Delay;
+use obol_rng::Rng;
 
 /// Clusters (per mille) whose hosts exchange pulses.
 const SHARE_PERMILLE: u32 = 120;

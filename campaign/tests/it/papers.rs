@@ -2,7 +2,7 @@
 
 use obol_campaign::papers::{Detector, Method, Table2, leases, report, scale, table2};
 use obol_fabric::Nanos;
-use obol_fabric::sim::{BILLION, Quantiles};
+use obol_fabric_sim::{BILLION, Quantiles};
 use obol_profiles::Testbed;
 use strum::VariantArray;
 

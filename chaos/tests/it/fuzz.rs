@@ -2,7 +2,7 @@
 
 use obol_chaos::drillfile;
 use obol_chaos::drills::studies::tune_network::NetworkTuned;
-use obol_fabric::ip::PulseReport;
+use obol_fabric_ip::PulseReport;
 use obol_fuzz::{Shape, Target, outcome};
 use obol_observe::tail::Wanted;
 use obol_profiles::FileError;

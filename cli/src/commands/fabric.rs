@@ -2,9 +2,9 @@
 
 use clap::Subcommand;
 use obol_fabric::Name;
-use obol_fabric::verbs::context::{Atomics, LinkLayer};
-use obol_fabric::verbs::device::{Device, GidKind, Port};
-use obol_fabric::verbs::found::Found;
+use obol_fabric_verbs::context::{Atomics, LinkLayer};
+use obol_fabric_verbs::device::{Device, GidKind, Port};
+use obol_fabric_verbs::found::Found;
 use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::net::IpAddr;

@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 use obol_fabric::Name;
-use obol_fabric::identity::AUTHORITIES_FILE;
+use obol_identity::AUTHORITIES_FILE;
 use obol_node::Hosts;
 use obol_node::keys::{AUTHORITY_KEY_FILE, Authority, duties};
 use obol_node::network::{Fabric, KEYS, print_id};

@@ -3,8 +3,8 @@
 use crate::commands::tune::Tune;
 use obol_chaos::drills::studies::tune_network::{NetworkTuned, PATH_HEADS};
 use obol_fabric::host::clock;
-use obol_fabric::ip::PulseReport;
 use obol_fabric::{Name, Nanos};
+use obol_fabric_ip::PulseReport;
 use obol_node::Site;
 use obol_observe::network_recording::NetworkRecording;
 use obol_observe::pulse;
@@ -154,7 +154,7 @@ fn print(tuned: &NetworkTuned) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use obol_fabric::ip::PulsePeer;
+    use obol_fabric_ip::PulsePeer;
 
     #[test]
     fn samples_of_no_host_and_of_another_one_are_refused() {

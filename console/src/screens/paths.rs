@@ -16,7 +16,7 @@ use crate::state::Model;
 use crate::theme::Tone;
 use crate::widgets::canvas::{Canvas, Cell, count};
 use obol_fabric::Nanos;
-use obol_fabric::ip::PulsePathState;
+use obol_fabric_ip::PulsePathState;
 use obol_observe::sampling::data::Data;
 use obol_observe::sampling::sample::PathRow;
 use ratatui::layout::Rect;

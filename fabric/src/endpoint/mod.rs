@@ -7,6 +7,7 @@ mod run;
 pub(crate) mod transport;
 
 pub use run::Wait;
+pub use transport::{Done, Received, Transport};
 
 use crate::atomic::AtomicU64;
 use crate::contract::{DATAGRAM_BYTES_MAX, Fabric, Group, Remote, SeatStatus, Token};
@@ -35,7 +36,6 @@ use core::mem::{ManuallyDrop, offset_of};
 use core::ops::Range;
 use core::sync::atomic::{Ordering, fence};
 use run::Pace;
-use transport::Transport;
 
 /// The owner of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,19 +82,21 @@ pub struct Endpoint<W: Transport> {
 }
 
 /// A region claimed and prepared by the calling thread, before peers may use it.
-pub(crate) struct Taken<'a> {
+pub struct Taken<'a> {
     claim: Claim<'a>,
-    pub(crate) region: Region,
-    pub(crate) sender: RegionOwner,
+    /// Its memory, mapped.
+    pub region: Region,
+    /// Its number and generation, by which peers know the sender of a datagram.
+    pub sender: RegionOwner,
     registration: Registration,
     me: Process,
     /// The tokens of its death notices, for peers that cannot read them after its death.
-    pub(crate) tokens: Option<[u64; 2]>,
+    pub tokens: Option<[u64; 2]>,
 }
 
 impl<'a> Taken<'a> {
     /// Claims a region of the cluster for the calling thread.
-    pub(crate) fn take(cluster: &'a Cluster, owner: &Owner) -> Result<Self, HostError> {
+    pub fn take(cluster: &'a Cluster, owner: &Owner) -> Result<Self, HostError> {
         cluster.require_here()?;
         futex::probe().map_err(|error| HostError::Kernel { doing: "wait on several futexes", error })?;
         let me = Process::current()
@@ -117,13 +119,13 @@ impl<'a> Taken<'a> {
     }
 
     /// Releases it after a failure.
-    pub(crate) fn give_back(self) {
+    pub fn give_back(self) {
         drop(self.registration);
         self.claim.give_back();
     }
 
     /// Peers may use the region as soon as this returns.
-    pub(crate) fn go_live<W: Transport>(
+    pub fn go_live<W: Transport>(
         self,
         cluster: &Cluster,
         address: Address,
@@ -214,6 +216,11 @@ impl<W: Transport> Drive for Endpoint<W> {
 }
 
 impl<W: Transport> Endpoint<W> {
+    /// What carries its operations, to ask for its state.
+    pub fn transport(&self) -> &W {
+        &self.transport
+    }
+
     fn watch_as(&mut self, whom: Address, lazy: bool) {
         if self.transport.is_local(whom) {
             self.watches.watch(whom, lazy, self.transport.regions(), clock::now());

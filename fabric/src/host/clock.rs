@@ -24,7 +24,7 @@ pub fn now() -> Instant {
 }
 
 /// `CLOCK_REALTIME`, by which the kernel notes arrivals.
-pub(crate) fn realtime() -> u64 {
+pub fn realtime() -> u64 {
     read(ClockId::Realtime)
 }
 

@@ -43,7 +43,8 @@ pub fn is_made(meta: &fs::Metadata) -> bool {
 #[derive(Clone, Debug)]
 pub struct Cluster {
     dir: PathBuf,
-    pub(crate) table: Arc<Table>,
+    /// Which process owns which region.
+    pub table: Arc<Table>,
 }
 
 /// A region as observers see it.

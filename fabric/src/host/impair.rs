@@ -78,11 +78,11 @@ impl Impairment {
 
 /// The impairment of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct LinkImpairment {
-    pub(crate) cut: bool,
+pub struct LinkImpairment {
+    pub cut: bool,
     pub(crate) loss_percent: u8,
     pub(crate) multicast_lost: bool,
-    pub(crate) operations_fail: bool,
+    pub operations_fail: bool,
 }
 
 #[cfg(test)]

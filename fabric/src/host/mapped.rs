@@ -30,7 +30,8 @@ enum Slot {
 
 /// The mapped regions, by number. Mapped at the first use, and again when the owner changes.
 pub struct MappedRegions {
-    pub(crate) cluster: Cluster,
+    /// Whose regions they are.
+    pub cluster: Cluster,
     me: RegionOwner,
     /// The region of this process, which is already mapped.
     own: Region,
@@ -45,7 +46,8 @@ const RETRY_FIRST: Nanos = Nanos::from_millis(1);
 const RETRY_MAX: Nanos = Nanos::from_secs(1);
 
 impl MappedRegions {
-    pub(crate) fn new(cluster: Cluster, me: RegionOwner, own: Region) -> Self {
+    /// Maps none yet but `own`, the region of this process.
+    pub fn new(cluster: Cluster, me: RegionOwner, own: Region) -> Self {
         let slots = (0..REGIONS).map(|_| Slot::Unused).collect();
         Self { cluster, me, own, slots, failures: 0 }
     }
@@ -56,7 +58,7 @@ impl MappedRegions {
     }
 
     /// The newest generation of a region.
-    pub(crate) fn generation(&self, region: u32) -> u32 {
+    pub fn generation(&self, region: u32) -> u32 {
         self.cluster.table.generation(region)
     }
 
@@ -138,14 +140,14 @@ impl MappedRegions {
 
     /// The same, unless a drill has cut the link.
     #[inline]
-    pub(crate) fn peer(&mut self, at: Address) -> Result<(&Region, u32), LinkError> {
+    pub fn peer(&mut self, at: Address) -> Result<(&Region, u32), LinkError> {
         // To this side, a peer that does not answer is as good as dead.
         if self.impairment(at.region).cut { Err(LinkError::PeerDead) } else { self.reach(at) }
     }
 
     /// A drill's impairment of the link to a region. The own memory is reached without a link.
     #[inline]
-    pub(crate) fn impairment(&self, region: u32) -> LinkImpairment {
+    pub fn impairment(&self, region: u32) -> LinkImpairment {
         if !self.has_impaired() || region == self.me.region {
             return LinkImpairment::default();
         }

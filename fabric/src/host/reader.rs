@@ -283,7 +283,7 @@ impl<'a> Reader<'a> {
 }
 
 /// Publishes a view for [`Reader::view`]. Only the owner may call this. `false` if it does not fit.
-pub(crate) fn publish_view(words: &[AtomicU64], layout: &Layout, id: ViewId, bytes: &[u8]) -> bool {
+pub fn publish_view(words: &[AtomicU64], layout: &Layout, id: ViewId, bytes: &[u8]) -> bool {
     let area = memory::span(words, layout.view(), layout.view_bytes() as usize).unwrap_or_default();
     let Some((head, body)) = area.split_at_checked(size_of::<ViewHead>() / 8) else { return false };
     if bytes.len() > body.len() * 8 {

@@ -275,7 +275,7 @@ impl Region {
     }
 
     /// The words of a part of the layout, which lies within the mapping.
-    pub(crate) fn part(&self, offset: u32, bytes: usize) -> &[AtomicU64] {
+    pub fn part(&self, offset: u32, bytes: usize) -> &[AtomicU64] {
         memory::span(&self.map, offset, bytes).unwrap_or_default()
     }
 
@@ -360,7 +360,7 @@ impl Region {
     }
 
     /// Rings the owner to poll its lanes and seats, and wakes it if it sleeps.
-    pub(crate) fn ring(&self) {
+    pub fn ring(&self) {
         if self.count_ring() != Sleep::Awake {
             self.wake();
         }

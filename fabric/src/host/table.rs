@@ -35,11 +35,11 @@ pub const HOST_MAX: u8 = (REGIONS / PER_HOST - 1) as u8;
 /// dead processes, few enough to use little memory.
 const UNUSED_FIRST: u32 = 16;
 /// The first number that is not a coordinator's.
-pub(crate) const FIRST_FREE: u32 = PROPOSERS_MAX as u32 + 1;
+pub const FIRST_FREE: u32 = PROPOSERS_MAX as u32 + 1;
 /// A flag beside the groups of a region's owner: it delivers datagrams of other hosts' processes.
-pub(crate) const GATEWAY_FLAG: u32 = 1 << 8;
+pub const GATEWAY_FLAG: u32 = 1 << 8;
 /// The same: members may WRITE the value areas of its region.
-pub(crate) const MAILBOX_FLAG: u32 = 1 << 9;
+pub const MAILBOX_FLAG: u32 = 1 << 9;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"obol-tab");
 const HEADER_VERSION: usize = 1;
@@ -79,29 +79,33 @@ pub struct Origin {
 
 /// A region owner's self-description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Role {
+pub struct Role {
     pub(crate) kind: u32,
-    pub(crate) groups: u32,
+    /// The multicast groups, by bit, and flags such as [`MAILBOX_FLAG`].
+    pub groups: u32,
     pub(crate) name: Name,
 }
 
 /// An entry, read whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub struct Entry {
     pub(crate) occupancy: Occupancy,
-    pub(crate) generation: u32,
-    pub(crate) role: Role,
+    /// Distinguishes the owner from its predecessors.
+    pub generation: u32,
+    /// As the owner has described itself.
+    pub role: Role,
 }
 
 impl Entry {
     /// Whether its owner is active: it has not released the region, and its process is not dead.
-    pub(crate) fn is_alive(&self) -> bool {
+    pub fn is_alive(&self) -> bool {
         self.occupancy.phase == Phase::Live && !self.occupancy.process.is_dead()
     }
 }
 
+/// Which process owns which region.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub struct Table {
     map: Mapping,
     path: PathBuf,
     pub(crate) layout: Layout,
@@ -246,7 +250,7 @@ impl Table {
     }
 
     /// The entry of a region; `None` if it is free, does not exist, or is changing.
-    pub(crate) fn get(&self, region: u32) -> Option<Entry> {
+    pub fn get(&self, region: u32) -> Option<Entry> {
         let entry = self.entry(region)?;
         let state = entry[STATE].load(Ordering::Acquire);
         let generation = entry[GENERATION].load(Ordering::Acquire) as u32;

@@ -20,7 +20,7 @@ fn set(socket: &TcpStream, option: libc::c_int, value: libc::c_int) -> bool {
 /// Makes the kernel repeat a lost last packet of the stream after `rto_min` at the earliest, instead of
 /// 200 ms, and acknowledge sooner than that: as of Linux 6.15, for at least two ticks of its timers. Any
 /// kernel repeats at equal intervals then, instead of doubled ones.
-pub(crate) fn repeat_early(socket: &TcpStream, rto_min: Nanos) {
+pub fn repeat_early(socket: &TcpStream, rto_min: Nanos) {
     // Both only shorten times: the connection works without them as well.
     let us = libc::c_int::try_from(rto_min.0 / 1000).unwrap_or(libc::c_int::MAX);
     let _ = set(socket, TCP_RTO_MIN_US, us);

@@ -7,22 +7,23 @@ use std::time::Duration;
 
 /// Ends a wait from another thread (`eventfd`).
 #[derive(Debug)]
-pub(crate) struct Wake(OwnedFd);
+pub struct Wake(OwnedFd);
 
 impl Wake {
-    pub(crate) fn new() -> io::Result<Self> {
+    /// Opens its descriptor.
+    pub fn new() -> io::Result<Self> {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
     /// Ends the current wait, or the next one.
-    pub(crate) fn wake(&self) {
+    pub fn wake(&self) {
         // It fails only when the counter is full, and then the wait ends anyway.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
     /// Waits until `fd` is readable, [`Wake::wake`] is called, or `span` has passed. May return
     /// early.
-    pub(crate) fn wait(&self, fd: &impl AsFd, span: Option<Duration>) {
+    pub fn wait(&self, fd: &impl AsFd, span: Option<Duration>) {
         let mut both = [PollFd::new(fd, PollFlags::IN), PollFd::new(&self.0, PollFlags::IN)];
         // A span too long for the kernel is infinite.
         let span = span.and_then(|span| Timespec::try_from(span).ok());
@@ -34,7 +35,7 @@ impl Wake {
     }
 
     /// Takes back all wake-ups so far.
-    pub(crate) fn clear(&self) {
+    pub fn clear(&self) {
         // It fails only when another wait has reset the counter.
         let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
     }

@@ -11,7 +11,7 @@ use crate::types::Instant;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// The maximum number of reads of a page during its publication before it counts as torn.
-pub(crate) const TORN_READS_MAX: u32 = 16;
+pub const TORN_READS_MAX: u32 = 16;
 
 /// A region at about one moment: header, lease page, seats, histograms, view and slots.
 #[derive(Debug)]
@@ -26,14 +26,14 @@ pub struct RegionCopy {
 impl RegionCopy {
     /// Whether two consecutive READs of the lease page have the same result: no publication in
     /// between, so each is whole.
-    pub(crate) fn is_whole(raw: &[u8], page_again: &[u8], layout: &Layout) -> bool {
+    pub fn is_whole(raw: &[u8], page_again: &[u8], layout: &Layout) -> bool {
         let start = layout.page() as usize;
         raw.get(start..start + page_again.len()) == Some(page_again)
     }
 
     /// From the bytes of a region; one that is not whole is as if its owner had stopped while it
     /// published the lease page.
-    pub(crate) fn new(
+    pub fn new(
         raw: &[u8],
         whole: bool,
         layout: Layout,

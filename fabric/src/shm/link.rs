@@ -34,8 +34,9 @@ struct Outgoing {
 }
 
 /// All links of this process, by region number.
-pub(crate) struct Links {
-    pub(crate) regions: MappedRegions,
+pub struct Links {
+    /// What they lead to.
+    pub regions: MappedRegions,
     me: RegionOwner,
     /// The owner of the lanes that this sends by.
     sender: RegionOwner,
@@ -60,7 +61,8 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    pub(crate) fn new(regions: MappedRegions, me: RegionOwner) -> Self {
+    /// Links of `me` to all regions, none of them used yet.
+    pub fn new(regions: MappedRegions, me: RegionOwner) -> Self {
         Self {
             writer: Writer::new(regions.own().clone()),
             regions,
@@ -80,18 +82,18 @@ impl Links {
     }
 
     /// For a second thread of the process, beside the one that has the first links.
-    pub(crate) fn of_second_thread(self) -> Self {
+    pub fn of_second_thread(self) -> Self {
         Self { sender: self.me.second_thread(), ..self }
     }
 
     /// What is sent from now on comes from processes of another host: it goes by lanes of their own, as
     /// far as there are any.
-    pub(crate) const fn on_behalf_of(&mut self, host: u8) {
+    pub const fn on_behalf_of(&mut self, host: u8) {
         self.behalf = host;
     }
 
     /// The layout of all regions.
-    pub(crate) fn layout(&self) -> &Layout {
+    pub fn layout(&self) -> &Layout {
         self.regions.cluster.layout()
     }
 
@@ -134,7 +136,7 @@ impl Links {
     }
 
     /// Copies `out.len()` bytes of a peer's region.
-    pub(crate) fn read(&mut self, from: Remote, out: &mut [u8]) -> Result<(), LinkError> {
+    pub fn read(&mut self, from: Remote, out: &mut [u8]) -> Result<(), LinkError> {
         self.stores.settle();
         let region = self.target(from.at)?;
         let words = memory::span(region, from.offset, out.len()).ok_or(LinkError::OutOfBounds)?;
@@ -158,7 +160,7 @@ impl Links {
 
     /// The same for another process: its permissions count.
     #[inline]
-    pub(crate) fn write_for(&mut self, whom: RegionOwner, to: Remote, bytes: &[u8]) -> Result<(), LinkError> {
+    pub fn write_for(&mut self, whom: RegionOwner, to: Remote, bytes: &[u8]) -> Result<(), LinkError> {
         let Self { regions, writer, stores, .. } = self;
         let (region, generation) = Self::reach(regions, to.at)?;
         if !bytes.len().is_multiple_of(8) {
@@ -171,8 +173,9 @@ impl Links {
         Ok(())
     }
 
+    /// Compares and swaps the word there, and returns what it found.
     #[inline]
-    pub(crate) fn cas(&mut self, at: Remote, expected: u64, desired: u64) -> Result<u64, LinkError> {
+    pub fn cas(&mut self, at: Remote, expected: u64, desired: u64) -> Result<u64, LinkError> {
         let region = self.target(at.at)?;
         let words = memory::span(region, at.offset, 8).ok_or(LinkError::OutOfBounds)?;
         let word = words.first().ok_or(LinkError::OutOfBounds)?;
@@ -183,13 +186,13 @@ impl Links {
 
     /// Returns when all WRITEs and CASs of this process are visible to all.
     #[inline]
-    pub(crate) fn settle_stores(&mut self) {
+    pub fn settle_stores(&mut self) {
         self.stores.settle();
     }
 
     /// Puts a datagram into the peer's lane; [`Links::ring`] rings the doorbell. `false` if it is
     /// lost.
-    pub(crate) fn send(&mut self, to: Address, bytes: &[u8]) -> bool {
+    pub fn send(&mut self, to: Address, bytes: &[u8]) -> bool {
         let sent = self.put(to, bytes);
         self.hurry(to);
         sent
@@ -267,7 +270,7 @@ impl Links {
     /// Coordinators that sleep are not woken for what everyone gets, until [`Links::wake_rung`]:
     /// they would take the cores from the members that wait for it, and have nothing to do.
     #[inline]
-    pub(crate) fn ring(&mut self) {
+    pub fn ring(&mut self) {
         let Self { regions, outgoing, dirty, rung, .. } = self;
         if dirty.is_empty() {
             return;
@@ -307,7 +310,7 @@ impl Links {
     }
 
     /// Wakes the coordinators that were rung.
-    pub(crate) fn wake_rung(&mut self) {
+    pub fn wake_rung(&mut self) {
         let Self { regions, rung, .. } = self;
         for (number, generation) in rung.drain(..) {
             if let Some(region) = regions.mapped(number, generation) {
@@ -318,12 +321,12 @@ impl Links {
 
     /// Sends to all live regions with this group's bit except the own one. Returns how many lost
     /// it, not counting dead ones.
-    pub(crate) fn multicast(&mut self, bit: u32, bytes: &[u8]) -> u64 {
+    pub fn multicast(&mut self, bit: u32, bytes: &[u8]) -> u64 {
         self.multicast_except(bit, 0, bytes)
     }
 
     /// The same without those that have a bit of `except`.
-    pub(crate) fn multicast_except(&mut self, bit: u32, except: u32, bytes: &[u8]) -> u64 {
+    pub fn multicast_except(&mut self, bit: u32, except: u32, bytes: &[u8]) -> u64 {
         self.refresh_groups();
         let members = core::mem::take(&mut self.groups);
         let mut lost = 0;
@@ -347,7 +350,7 @@ impl Links {
     }
 
     /// Maps the regions that a multicast would address, and claims lanes there.
-    pub(crate) fn prepare(&mut self, bit: u32) {
+    pub fn prepare(&mut self, bit: u32) {
         self.refresh_groups();
         for index in 0..self.groups.len() {
             if let Some(&(region, groups)) = self.groups.get(index)

@@ -58,7 +58,8 @@ impl Endpoint<Memory> {
 }
 
 impl Memory {
-    pub(crate) fn new(cluster: &Cluster, region: &Region, me: RegionOwner) -> Self {
+    /// Of `me`, which owns `region`.
+    pub fn new(cluster: &Cluster, region: &Region, me: RegionOwner) -> Self {
         Self {
             region: region.clone(),
             permits: Permits::new(region.clone(), me),
@@ -75,13 +76,13 @@ impl Memory {
     }
 
     /// Whether a datagram is short enough. (Lanes have room for the sender, too.)
-    pub(crate) fn fits(&self, bytes: &[u8]) -> bool {
+    pub fn fits(&self, bytes: &[u8]) -> bool {
         bytes.len() <= self.region.layout().limits().datagram_bytes as usize
     }
 
     /// The state of the link to a region, of this host or another, as a drill has impaired it.
     /// `Err` if nothing gets through, otherwise whether to lose a datagram now.
-    pub(crate) fn impaired(&mut self, region: u32) -> Result<bool, LinkError> {
+    pub fn impaired(&mut self, region: u32) -> Result<bool, LinkError> {
         let link = self.links.regions.impairment(region);
         if link.cut {
             return Err(LinkError::PeerDead);

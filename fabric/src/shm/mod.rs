@@ -9,6 +9,7 @@ pub(crate) mod link;
 mod memory;
 mod permits;
 
+pub use link::Links;
 pub use memory::Memory;
 
 /// An endpoint whose peers are processes of this host.

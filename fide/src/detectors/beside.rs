@@ -5,7 +5,7 @@ use super::line::{CRASHES, Line, line, quantile};
 use super::outages::WithOutages;
 use super::rules::{Detector, Failures};
 use super::setting::{Outcome, Setting};
-use obol_fabric::sim::Rng;
+use obol_rng::Rng;
 use serde::Serialize;
 
 /// A detector on recorded arrivals.

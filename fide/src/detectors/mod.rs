@@ -17,8 +17,8 @@ pub use setting::Setting;
 
 use line::{CRASHES, line, quantile};
 use obol_fabric::Nanos;
-use obol_fabric::sim::Rng;
 use obol_observe::plot::{Axis, Chart, PlotError, Series};
+use obol_rng::Rng;
 use rules::Failures;
 use serde::Serialize;
 

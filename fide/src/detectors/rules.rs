@@ -7,7 +7,7 @@
 
 use super::jitter::{Delays, unit};
 use super::setting::{Outcome, Setting};
-use obol_fabric::sim::Rng;
+use obol_rng::Rng;
 
 /// A failure detector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 
 use super::search::{Load, Tree, edge_cost};
 use super::topology::{Direction, Network};
-use obol_fabric::sim::Rng;
+use obol_rng::Rng;
 use std::collections::BTreeSet;
 
 /// A node behind the sender, and what may come before it, with the link.

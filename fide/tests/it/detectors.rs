@@ -1,8 +1,8 @@
 //! Detectors on delays whose outcome is known, and recordings that must be refused.
 
 use obol_fabric::Nanos;
-use obol_fabric::sim::Rng;
 use obol_fide::detectors::{Comparison, Delays, Line, Model, compare};
+use obol_rng::Rng;
 use std::fmt::Write;
 
 fn still() -> Model {

@@ -1,10 +1,10 @@
 //! The planner beside a brute force that knows nothing of classes, and files that must be refused.
 
 use obol_fabric::Nanos;
-use obol_fabric::sim::Rng;
 use obol_fide::network::{
     self, Class, Link, Network, Node, PlanError, SenderPlan, Wanted, compound, draw, plan,
 };
+use obol_rng::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A fat tree: racks with switches of two planes or more, spines, hosts. The links differ.

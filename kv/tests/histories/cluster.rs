@@ -1,12 +1,13 @@
 //! A cluster with servers and clients in virtual time, and the faults that are injected.
 
 use crate::history::{History, bytes};
-use obol_fabric::sim::{Clock, Delay, Network, Rng, State, World};
 use obol_fabric::{Address, Event, Fabric, Group, Instant, Layout, Limits, Machine, Name, Nanos};
+use obol_fabric_sim::{Clock, Delay, Network, State, World};
 #[cfg(feature = "mutants")]
 use obol_kv::Mutant;
 use obol_kv::{Area, Client, Node, Operation, Server, ServerState, Service, Shard};
 use obol_membership::{ActiveMutant, Config, Coordinator, Kind, Start, Timing, View};
+use obol_rng::Rng;
 use std::ops::Range;
 use std::sync::Arc;
 

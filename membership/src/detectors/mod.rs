@@ -7,7 +7,7 @@
 //! | [`heartbeat`] | 2 | processes that have stalled |
 //! | [`progress`] | 2 | programs that break their promise of progress |
 //! | [`links`] | 3 | links that are down |
-//! | [pulse](obol_fabric::pulse) | none | hosts that are silent, by their gateways |
+//! | pulse | none | hosts that are silent, by their gateways |
 //!
 //! A deadbeat notice and a silence that pulses show are events of the fabric, so those detectors have
 //! nothing to probe and are not in the registry.

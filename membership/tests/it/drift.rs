@@ -1,8 +1,8 @@
 //! A clock beyond the bound of the profile is found by its peers, and one within it is not.
 
 use crate::instant::{LIMITS, Role, TIMING};
-use obol_fabric::sim::{Clock, Network, World};
 use obol_fabric::{Address, Event, Fabric, Group, Instant, Layout, Machine, Name};
+use obol_fabric_sim::{Clock, Network, World};
 use obol_membership::metrics::Counter;
 use obol_membership::{ActiveMutant, Config, Kind, Start, View};
 use std::sync::Arc;

@@ -3,8 +3,8 @@
 
 pub mod text;
 
-use obol_fabric::ip::GatewayCounter;
 use obol_fabric::metrics::{CounterSlot, FabricCounter};
+use obol_fabric_ip::GatewayCounter;
 use obol_membership::metrics::{Counter, Histogram};
 
 /// The type of a metric, as in OpenMetrics 1.0.

@@ -1,8 +1,8 @@
 //! Artificial samples for tests.
 
-use obol_fabric::ip::PulsePathState;
 use obol_fabric::metrics::bucket;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
+use obol_fabric_ip::PulsePathState;
 use obol_membership::consensus::{Ballot, Head};
 use obol_membership::metrics::{Counter, Histogram};
 use obol_membership::recorder::EventKind;

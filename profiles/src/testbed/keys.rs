@@ -4,7 +4,7 @@
 use super::Testbed;
 use crate::duration::print;
 use obol_fabric::Nanos;
-use obol_fabric::sim::{BILLION, Quantiles};
+use obol_fabric_sim::{BILLION, Quantiles};
 use serde::Serialize;
 
 /// One parameter.

@@ -9,8 +9,8 @@ pub use keys::Parameter;
 
 use crate::document;
 use crate::error::FileError;
-use obol_fabric::sim::{Model, Quantiles};
 use obol_fabric::{Name, Nanos};
+use obol_fabric_sim::{Model, Quantiles};
 use std::collections::BTreeMap;
 
 /// The schema of testbed files that this program reads.

@@ -1,7 +1,7 @@
 //! The book against a model that looks at every order each time.
 
 use super::*;
-use obol_fabric::sim::Rng;
+use obol_rng::Rng;
 
 /// All orders that rest, in the order in which they came.
 #[derive(Default)]

@@ -407,7 +407,7 @@ fn run_long(keys: &mut Keys, id: u64, args: &[&[u8]], full: bool) -> Vec<u8> {
 
 #[test]
 fn a_long_command_does_what_a_short_one_does() {
-    let mut rng = obol_fabric::sim::Rng::new(5);
+    let mut rng = obol_rng::Rng::new(5);
     let (mut short, mut long) = (Keys::default(), Keys::default());
     for n in 0..2000 {
         let key = format!("k{}", rng.below(5));
@@ -552,12 +552,12 @@ fn only_the_front_stages() {
 /// Any bytes as pieces: no panic, and nothing but what is staged changes.
 #[test]
 fn fuzz_staging() {
-    let mut rng = obol_fabric::sim::Rng::new(17);
+    let mut rng = obol_rng::Rng::new(17);
     let mut keys = Keys::default();
     run(&mut keys, 0, &["SET a 1"]);
     for _ in 0..20_000 {
         let name = [staging::STAGE, staging::RUN, staging::READ, staging::DROP][rng.below(4) as usize];
-        let word = |rng: &mut obol_fabric::sim::Rng| rng.below(3).to_le_bytes().to_vec();
+        let word = |rng: &mut obol_rng::Rng| rng.below(3).to_le_bytes().to_vec();
         let mut args = vec![name.to_vec(), word(&mut rng)];
         if rng.below(4) > 0 {
             args.push(if rng.below(2) == 0 { word(&mut rng) } else { 0u64.to_le_bytes().to_vec() });

@@ -5,9 +5,10 @@ mod work;
 use crate::history::{Act, History, Puts, Watched, bytes, stamped_by_client};
 use crate::oracle::{Oracle, Seen};
 use obol_fabric::memory::copy_out;
-use obol_fabric::sim::{Clock, Delay, Network, Rng, State, World};
 use obol_fabric::{Address, Event, Fabric, Group, Instant, Layout, Limits, Machine, Name, Nanos};
+use obol_fabric_sim::{Clock, Delay, Network, State, World};
 use obol_membership::{ActiveMutant, Config, Coordinator, Kind, Member, Start, Timing, View};
+use obol_rng::Rng;
 #[cfg(feature = "mutants")]
 use obol_smr::Mutant;
 use obol_smr::identity::of_first_log;

@@ -2,7 +2,7 @@
 //! `docs/design/smr.md`, by their numbers. It sees all replicas at once and true time.
 
 use crate::history::Watched;
-use obol_fabric::sim::State;
+use obol_fabric_sim::State;
 use obol_smr::{Config, Detector, Guard, Index, Replica, ReplicaState};
 use std::collections::BTreeMap;
 

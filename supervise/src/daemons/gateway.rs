@@ -3,8 +3,8 @@
 use super::{ended, enter, service_manager};
 use crate::leaving::forget;
 use obol_fabric::host::clock;
-use obol_fabric::ip::{Notes, Outlets, PulseReports, Question};
 use obol_fabric::{Instant, Name};
+use obol_fabric_ip::{Notes, Outlets, PulseReports, Question};
 use obol_logs::Settings;
 use obol_observe::annotations::Mark;
 use obol_observe::pulse::PulseWriter;

@@ -2,7 +2,7 @@
 //! may overlap a crash.
 
 use obol_fabric::host::{Held, Process};
-use obol_fabric::sim::Rng;
+use obol_rng::Rng;
 use obol_term::output::Failure;
 use parking_lot::Mutex;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //! order of the published program. Messages take no time: they are a thousandth of the timeouts.
 
 use obol_fabric::Nanos;
-use obol_fabric::sim::Rng;
+use obol_rng::Rng;
 
 /// The period of the leader's heartbeats: the published program's.
 pub(super) const BEAT_EVERY: Nanos = Nanos::from_millis(1);

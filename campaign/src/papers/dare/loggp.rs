@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn the_testbed_infiniband_has_the_same_costs() {
         let model = Testbed::builtin("infiniband").expect("it is in order").model;
-        let of = |cost: &obol_fabric::sim::Cost| Cost {
+        let of = |cost: &obol_fabric_sim::Cost| Cost {
             overhead: cost.overhead.as_micros_f64(),
             latency: cost.latency.median().as_micros_f64(),
             per_kib: cost.per_kib.as_micros_f64(),

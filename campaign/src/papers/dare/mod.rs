@@ -12,8 +12,8 @@ use load::{Request, rate};
 use loggp::Group;
 pub(super) use loggp::one_write;
 use obol_fabric::Nanos;
-use obol_fabric::sim::Rng;
 use obol_observe::plot::{Axis, Chart, PlotError, Series};
+use obol_rng::Rng;
 
 /// Bytes of the requests in 3.3.3 and Figure 8b.
 const SMALL_BYTES: u32 = 64;

@@ -2,9 +2,9 @@
 
 use super::{Part, Row, row};
 use obol_fabric::Nanos;
-use obol_fabric::sim::Rng;
 use obol_fide::network::{Class, Link, Network, Node, Wanted, plan};
 use obol_fide::perfect::{Hsuc, Huc, Machine, timed};
+use obol_rng::Rng;
 
 pub(super) const HEARTBEAT_US: f64 = 20.0;
 pub(super) const TIMEOUT_US: f64 = 45.0;

@@ -2,7 +2,7 @@
 
 use super::super::reproduction::Input;
 use obol_fabric::Nanos;
-use obol_fabric::sim::Delay;
+use obol_fabric_sim::Delay;
 
 /// The published detection time (7.3), from which the interval of looks is derived.
 const DETECTION: Nanos = Nanos::from_micros(600);
@@ -89,7 +89,7 @@ pub(super) fn inputs(testbed: &str) -> Vec<Input> {
 mod tests {
     use super::super::super::samples::Samples;
     use super::*;
-    use obol_fabric::sim::Rng;
+    use obol_rng::Rng;
 
     #[test]
     fn two_changes_take_as_long_as_published() {

@@ -3,10 +3,11 @@
 
 use super::super::cluster::{self, ExperimentError, Shape};
 use super::inputs::Setting;
-use obol_fabric::sim::{Clock, Network, Quantiles, Rng, StepInfo, What, World};
 use obol_fabric::{Address, Event, Fabric, Group, Instant, Layout, Limits, Machine, Name, Nanos};
+use obol_fabric_sim::{Clock, Network, Quantiles, StepInfo, What, World};
 use obol_membership::{ActiveMutant, Config, Coordinator, Kind, Start, View};
 use obol_profiles::Testbed;
+use obol_rng::Rng;
 use obol_smr::{
     Actor, Area, Client, Grants, LoadError, Node, Operation, Pace, PullScore, Replica, ReplicaState, Service,
 };

@@ -3,7 +3,7 @@
 
 use super::halt::{Halt, await_undone};
 use super::undo_record::records;
-use obol_fabric::ip::AskError;
+use obol_fabric_ip::AskError;
 use obol_node::Site;
 use obol_node::endpoint::RegionReader;
 use serde::{Deserialize, Serialize};

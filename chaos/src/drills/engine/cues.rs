@@ -52,7 +52,7 @@ impl Cues {
     fn is_connected(&self, host: u8) -> bool {
         match &self.0.backend {
             Backend::Ip(endpoint) => {
-                endpoint.link_status().iter().any(|link| link.host == host && link.connected)
+                endpoint.transport().link_status().iter().any(|link| link.host == host && link.connected)
             }
             // There are no links.
             Backend::Shm(_) | Backend::Rdma(_) => true,

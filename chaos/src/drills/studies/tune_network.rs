@@ -10,9 +10,9 @@
 mod seconds;
 mod wanted;
 
-use obol_fabric::ip::PulseReport;
-use obol_fabric::pulse::{PERIOD_MIN, TIMEOUT_PERIODS_MIN};
 use obol_fabric::{Name, Nanos};
+use obol_fabric_ip::PulseReport;
+use obol_fabric_ip::pulse::{PERIOD_MIN, TIMEOUT_PERIODS_MIN};
 use obol_observe::plot::{Axis, Cell, Chart, Document, Series};
 use obol_observe::tail::{self, Level, Method, Refusal, Wanted};
 use obol_profiles::{FileError, Profile};
@@ -125,7 +125,7 @@ struct Collected {
 
 impl Collected {
     /// Returns the longest gap of the second, in microseconds, if the second counts.
-    fn add(&mut self, peer: &obol_fabric::ip::PulsePeer) -> Option<f64> {
+    fn add(&mut self, peer: &obol_fabric_ip::PulsePeer) -> Option<f64> {
         let block = peer.block.as_ref()?;
         if block.silences > 0 || block.gap_max == 0 {
             self.left_out += 1;
@@ -428,8 +428,8 @@ fn span(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use obol_fabric::ip::{PulseBlock, PulseDelays, PulsePath, PulsePathState, PulsePeer};
-    use obol_fabric::sim::Rng;
+    use obol_fabric_ip::{PulseBlock, PulseDelays, PulsePath, PulsePathState, PulsePeer};
+    use obol_rng::Rng;
 
     /// Seconds of pulses every millisecond, with exponential jitter of 50 us.
     fn seconds(host: u8, n: usize) -> Vec<PulseReport> {

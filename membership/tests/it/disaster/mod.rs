@@ -4,14 +4,15 @@
 #![allow(dead_code, reason = "each test crate uses a part")]
 #![expect(unreachable_pub, reason = "shared by test crates")]
 
-use obol_fabric::sim::{Clock, Delay, Network, Rng, State, World};
 use obol_fabric::{
     Address, Event, Fabric, Group, Instant, Layout, Limits, Machine, Name, Nanos, ViewId, page,
 };
+use obol_fabric_sim::{Clock, Delay, Network, State, World};
 use obol_membership::timing::Timing;
 use obol_membership::view::{Acceptor, coordinator_name};
 use obol_membership::wire::Message;
 use obol_membership::{ActiveMutant, Config, Coordinator, Kind, Member, Start, View};
+use obol_rng::Rng;
 use std::sync::Arc;
 
 pub const COORDINATORS: u32 = 3;

@@ -3,7 +3,7 @@
 use super::{
     AFTERMATH, AGAIN_EVERY_MAX, CLIENTS, Cluster, History, Plan, RECOVERY_MAX, REPLICAS, Role, VOTERS,
 };
-use obol_fabric::sim::State;
+use obol_fabric_sim::State;
 use obol_smr::identity::of_newer_log;
 use obol_smr::{Actor, Detector, Guard, Replica, ReplicaState};
 

@@ -3,7 +3,7 @@
 
 use obol_fabric::Instant;
 use obol_fabric::host::{Cluster, clock};
-use obol_fabric::ip::{self, GatewayCounter};
+use obol_fabric_ip::{self as ip, GatewayCounter};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
