@@ -177,13 +177,19 @@ pub(super) fn run(root: &Path, against: &[Against], count: u32, as_json: bool) -
                 obol_us,
                 ratio,
                 must,
-                met: must.is_none_or(|must| ratio >= must),
+                met: is_met(ratio, must),
             }
         })
         .collect();
     let report = Report { bench: "obol --vs", against, skipped, host: Host::this(), profile: super::PROFILE };
     output::json_or(as_json, &report, print)?;
     Ok(if report.against.iter().all(|row| row.met) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Whether a system's failovers last long enough beside those of obol. Without samples the ratio is not
+/// a number.
+fn is_met(ratio: f64, must: Option<f64>) -> bool {
+    must.is_none_or(|must| ratio >= must)
 }
 
 /// Failovers of obol's own cluster, which runs only for them: an idle one would still take some of
@@ -229,4 +235,17 @@ fn print(report: &Report) -> std::io::Result<()> {
         "profile {}, {} cores, kernel {}; in turns, {ROUNDS} rounds, all on this host",
         report.profile, report.host.cores, report.host.kernel
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_that_is_too_small_or_was_not_measured_is_missed() {
+        assert!(is_met(10.0, Some(10.0)) && is_met(1.0, None));
+        for ratio in [9.99, 0.0, f64::NAN] {
+            assert!(!is_met(ratio, Some(10.0)), "{ratio}");
+        }
+    }
 }
