@@ -233,6 +233,8 @@ impl<S: Service> Replicated<S> {
         } else {
             self.log.truncate(self.state.applied.index);
         }
+        self.assert_whole();
+        assert_eq!(self.log.end().index, self.state.applied.index, "nothing follows the state");
     }
 
     /// Drops what may not be in the log of the next leader, which sends what follows `begin`, given what is
@@ -245,6 +247,12 @@ impl<S: Service> Replicated<S> {
         }
     }
 
+    /// Without a gap the log has what follows the state.
+    pub(crate) fn assert_whole(&self) {
+        let (base, applied, end) = (self.log.base().index, self.state.applied.index, self.log.end().index);
+        assert!(self.gap || base <= applied && applied <= end, "{base} <= {applied} <= {end}");
+    }
+
     /// A snapshot was loaded.
     pub(crate) fn on_loaded(&mut self) {
         let applied = self.state.applied;
@@ -253,6 +261,7 @@ impl<S: Service> Replicated<S> {
         }
         self.gap = self.log.base().index > applied.index;
         self.lags = !self.gap && self.log.end().index > applied.index;
+        self.assert_whole();
     }
 
     /// Whether the log that follows its state is not in its memory, or not all of it.
@@ -388,13 +397,17 @@ impl Follow {
     fn apply<S: Service>(&mut self, to: &mut Replicated<S>) -> bool {
         let commit =
             if to.state.mutant.has(Mutant::ApplyUncommitted) { to.log.end().index } else { self.commit };
+        to.assert_whole();
+        let before = to.state.applied.index;
         let mut applied = 0;
         while !to.gap && to.state.applied.index < commit && applied < APPLIED_MAX {
             let Some(record) = to.log.get(to.state.applied.index.next()) else { break };
             to.state.apply(record);
             applied += 1;
         }
+        assert!(to.state.applied.index <= commit.max(before), "only what is committed is applied");
         to.log.prune(self.head.low.min(to.state.applied.index));
+        to.assert_whole();
         // What is not committed is in the ring, as far as the leader finds that it was not overwritten; and it
         // may take this replica to commit it.
         to.lags &= applied == APPLIED_MAX;

@@ -78,6 +78,9 @@ impl Lead {
     ) -> Self {
         let mutant = of.state.mutant;
         let place = if mutant.has(Mutant::SharedRing) { 0 } else { place };
+        of.assert_whole();
+        assert!(!of.gap && of.log.end().index == of.state.applied.index, "what is not applied is adopted");
+        assert!(adopted.low <= of.state.applied.index, "nothing is given up that this state lacks");
         let mut low = of.log.point(adopted.low.max(of.log.base().index)).unwrap_or(of.state.applied);
         for record in adopted.records {
             of.log.push(record);
@@ -88,6 +91,7 @@ impl Lead {
             low = shortened(low, area, of);
         }
         (source.commit, source.low) = (of.state.applied.index, low);
+        assert!(low.index <= source.commit && source.commit <= of.log.end().index);
         for record in of.log.after(low.index) {
             source.encode(record);
         }
@@ -417,6 +421,7 @@ impl Lead {
         if low.index > self.source.low.index {
             self.source.low = low;
             of.log.prune(low.index);
+            assert!(of.log.base().index <= of.state.applied.index, "only what is applied is given up");
         }
     }
 
@@ -435,6 +440,8 @@ impl Lead {
         payload: Box<[u8]>,
         log: &mut Log,
     ) -> Index {
+        assert!(self.has_room(log), "an entry takes no place that a peer still needs");
+        assert!(payload.len() <= crate::PAYLOAD_BYTES_MAX);
         let Point { index, at } = log.end();
         let (index, at) = (index.next(), self.source.area.begin(at));
         let term = self.source.term;
@@ -498,7 +505,12 @@ impl Lead {
         let mut bytes = Vec::new();
         next.encode(&mut bytes);
         let time = if self.mutant.has(Mutant::ConfigsWithoutTime) { 0 } else { self.time(now) };
+        assert!(
+            next.follows(&self.config) && next.intersects(&self.config),
+            "majorities of neighbouring configurations intersect"
+        );
         self.config_index = self.append(Kind::Config, (0, time), bytes.into(), log);
+        assert!(self.config_index > self.source.commit, "a new configuration is not committed yet");
         self.config = next;
     }
 
@@ -643,6 +655,7 @@ impl Lead {
             return;
         }
         self.source.commit = self.source.commit.max(replicated);
+        assert!(self.source.commit <= of.log.end().index, "only what was written is committed");
         while of.state.applied.index < self.source.commit {
             let Some(record) = of.log.get(of.state.applied.index.next()) else { break };
             let effect = of.state.apply(record);
@@ -660,6 +673,8 @@ impl Lead {
                 }
             }
         }
+        of.assert_whole();
+        assert!(of.state.applied.index <= self.source.commit, "only what is committed is applied");
         if self.reads == Reads::Logged {
             self.serve_queries(of, guard.confirmed());
         }
