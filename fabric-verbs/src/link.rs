@@ -323,6 +323,8 @@ impl Link {
         }
         self.under_way.push_back(Entry::Op(slot));
         self.posted += 1;
+        assert!(self.posted <= DEPTH, "the device has room for what is posted");
+        assert!(self.posted as usize <= self.under_way.len(), "what is posted is under way");
         let write = self.held.take();
         if matches!(what, What::Write(_)) {
             self.held = Some(slot);
@@ -402,6 +404,7 @@ impl Link {
         while let Some(entry) = self.under_way.pop_front() {
             match entry {
                 Entry::Op(one) => {
+                    assert!(self.posted > 0 && self.held != Some(one), "only what was posted ends");
                     self.posted -= 1;
                     (self.ended, self.probes) = (self.ended + 1, 0);
                     ops.finish(one);
@@ -416,6 +419,7 @@ impl Link {
             ops.refuse(*token, *error);
             self.under_way.pop_front();
         }
+        assert!(self.posted as usize <= self.under_way.len(), "what is posted is under way");
     }
 
     /// Posts queued items, as far as the device has room.

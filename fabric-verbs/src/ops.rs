@@ -146,8 +146,11 @@ impl Ops {
             self.buffers_mut(what).give(block);
             return None;
         };
-        self.buffers(what).fill(block, payload);
+        let buffers = self.buffers(what);
+        assert!(payload.len() <= buffers.block_bytes, "a WRITE fits its buffer");
+        buffers.fill(block, payload);
         let op = self.all.get_mut(index as usize)?;
+        assert!(!op.awaited, "a free entry is not awaited");
         *op = Op { epoch: op.epoch, region, token, what, offset, block, awaited: true };
         Some(Slot(index))
     }
@@ -185,7 +188,8 @@ impl Ops {
 
     /// It succeeded: delivers its result and frees its memory.
     pub(crate) fn finish(&mut self, slot: Slot) {
-        let Op { token, what, block, .. } = *self.op(slot);
+        let Op { token, what, block, awaited, .. } = *self.op(slot);
+        assert!(awaited, "an operation has one result");
         let done = match what {
             What::Probe => return self.release(slot),
             What::Read(bytes) if bytes as usize <= WORD_BYTES => {
@@ -212,7 +216,8 @@ impl Ops {
 
     /// It failed: delivers that; its memory belongs to the device until [`Ops::release`].
     pub(crate) fn give_up(&mut self, slot: Slot, error: LinkError) {
-        let Op { token, what, .. } = *self.op(slot);
+        let Op { token, what, awaited, .. } = *self.op(slot);
+        assert!(awaited, "an operation has one result");
         if what != What::Probe {
             self.done.push_back((token, Done::Failed(error)));
         }
@@ -230,6 +235,7 @@ impl Ops {
             op.epoch = op.epoch.wrapping_add(1);
         }
         self.free.push(slot.0);
+        assert!(self.free.len() <= self.all.len(), "an entry is freed once");
     }
 
     /// Delivers a failure of an operation that was never posted.

@@ -121,6 +121,7 @@ impl Backup {
         if self.ring.is_some() {
             if self.ring == Some(report.ring) && report.applied <= self.end {
                 self.applied = report.applied.max(self.applied);
+                assert!(self.applied <= self.end, "a backup applies what it was sent");
             }
             return;
         }
@@ -164,6 +165,8 @@ impl Backup {
         Entry { number, ..entry.clone() }.encode(&mut bytes);
         let at = self.end.begin();
         self.end = at.after(bytes.len());
+        assert!(self.end > at && self.applied <= self.end, "records follow each other");
+        assert!(self.records.back().is_none_or(|last| last.put <= put && last.at < at));
         self.records.push_back(Record { at, put, kind, bytes });
     }
 
@@ -211,6 +214,7 @@ impl Backup {
             // Identifies the backup in the completion.
             fabric.write(to, &record.bytes, token(Part::Record, self.who.0 as u32));
             self.posted += 1;
+            assert!(self.posted <= self.records.len(), "a record is posted once");
         }
     }
 
@@ -239,6 +243,7 @@ impl Backup {
             _ => {}
         }
         self.has = self.has.max(record.put);
+        assert!(self.posted <= self.records.len(), "what is posted was not acknowledged");
         Some(record.bytes)
     }
 }

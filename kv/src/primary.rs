@@ -162,6 +162,7 @@ impl Primary {
         let has = self.backups.iter().filter(|backup| backup.counts()).map(Backup::has);
         let least = if self.mutant.has(Mutant::OneCopyIsEnough) { has.max() } else { has.min() };
         self.durable = least.unwrap_or(self.number);
+        assert!(self.durable <= self.number, "only what was executed is durable");
     }
 
     /// Polls the backups' reports.
@@ -315,7 +316,8 @@ impl Primary {
         if put <= self.durable || self.mutant.has(Mutant::AnswerFirst) {
             self.ready.push(held);
         } else {
-            debug_assert_eq!(put, self.number, "so they wait in order");
+            assert_eq!(put, self.number, "an answer waits for the newest PUT");
+            assert!(self.waiting.back().is_none_or(|(last, _)| *last <= put), "so they wait in order");
             self.waiting.push_back((put, held));
         }
     }
@@ -324,6 +326,7 @@ impl Primary {
     /// gets it from the tail; any other gets the keys later.
     fn push(&mut self, entry: &Entry<'_>) {
         let put = self.number;
+        assert!(put > self.durable, "a PUT is durable after it is replicated");
         let mut is_missing = false;
         for backup in &mut self.backups {
             if backup.is_begun() {

@@ -92,11 +92,12 @@ impl Session {
         operation: Operation,
         fabric: &mut F,
     ) {
-        debug_assert!(!self.is_busy(), "checked by the caller");
+        assert!(!self.is_busy(), "checked by the caller");
         let number = self.next;
         self.next += 1;
         self.pending.push_back(PendingRequest { number, at: now, operation_number, operation, done: false });
         self.open += 1;
+        assert!(self.pending.len() as u64 <= WINDOW && self.open <= self.pending.len());
         self.retry_at = self.retry_at.min(now + self.retry_first());
         self.write(number, fabric);
         if !self.is_begun {
@@ -165,6 +166,7 @@ impl Session {
         while self.pending.front().is_some_and(|request| request.done) {
             self.pending.pop_front();
         }
+        assert!(self.open <= self.pending.len(), "what is open is pending");
         let any = self.open < before;
         if any {
             // The others are outstanding.
@@ -211,7 +213,7 @@ impl Session {
         // Numbers are consecutive.
         let first = self.pending.front().map_or(number, |request| request.number);
         let Some(request) = self.pending.get((number - first) as usize) else { return };
-        debug_assert_eq!(request.number, number, "an operation for each number");
+        assert_eq!(request.number, number, "an operation for each number");
         let (kind, key, value) = match &request.operation {
             Operation::Get(key) => (Kind::Get, *key, &[][..]),
             Operation::Put(key, value) => (Kind::Put, *key, &value[..]),

@@ -74,6 +74,7 @@ impl Store {
         }
         self.tables[table(key)].insert(key, Cell { value: value.into(), written });
         self.len += 1;
+        assert!(self.len <= KEYS_MAX);
         true
     }
 
@@ -98,6 +99,7 @@ impl Store {
             let lowest = self.seen.keys().copied().find(|id| *id != client);
             lowest.and_then(|id| self.seen.remove(&id));
         }
+        assert!(self.seen.len() <= CLIENTS_MAX && self.seen.contains_key(&client));
     }
 
     pub(crate) fn newest_of(&self, client: u64) -> Option<u64> {

@@ -23,8 +23,8 @@ pub(crate) fn word(bytes: &[u8], n: usize) -> Option<u64> {
 /// Encodes these words and this value into `out`, padded with zeros to a multiple of 8. `head.more`
 /// counts the words of `more`.
 pub(crate) fn encode(number: u64, head: Head, always: &[u64], more: &[u64], value: &[u8], out: &mut Vec<u8>) {
-    debug_assert!(value.len() <= crate::limits::VALUE_BYTES_MAX, "checked by the caller");
-    debug_assert_eq!(usize::from(head.more), more.len(), "as the reader expects");
+    assert!(value.len() <= crate::limits::VALUE_BYTES_MAX, "checked by the caller");
+    assert_eq!(usize::from(head.more), more.len(), "as the reader expects");
     out.clear();
     out.extend_from_slice(&number.to_le_bytes());
     out.extend_from_slice(&[head.kind, head.more]);

@@ -76,6 +76,8 @@ impl LeaseScaler {
             self.calms = (self.calms * 2).min(CALM_LIMIT);
         }
         let most = if config.mutant.has(Mutant::StretchPastMax) { Nanos(u64::MAX) } else { most };
+        assert!(self.calms.is_power_of_two() && self.calms <= CALM_LIMIT);
+        assert!(lease < most, "a lease at its limit does not grow");
         self.asked = Some(lease.saturating_mul(2).min(most));
         self.asked
     }
@@ -113,6 +115,7 @@ impl LeaseScaler {
 
     /// When the lease should be shortened.
     pub fn due(&self, timing: &Timing) -> Instant {
+        assert!(self.calms.is_power_of_two() && self.calms <= CALM_LIMIT);
         self.since.map_or(Instant::NEVER, |since| since + timing.lease_calm.saturating_mul(self.calms.into()))
     }
 
@@ -128,6 +131,8 @@ impl LeaseScaler {
         }
         (self.since, self.shortened) = (Some(now), true);
         let least = if config.mutant.has(Mutant::ShrinkPastLeast) { Nanos::ZERO } else { least };
-        Some(halved(view.lease, least))
+        let lease = halved(view.lease, least);
+        assert!(least <= lease && lease < view.lease, "a lease shrinks, and not below its least");
+        Some(lease)
     }
 }

@@ -78,6 +78,10 @@ impl Holder {
     fn raise_through_next(&mut self) -> bool {
         let after = |reader: Incarnation| self.through.is_none_or(|last| reader > last);
         let next = self.readers.keys().copied().find(|reader| *reader != self.incarnation && after(*reader));
+        assert!(
+            next.is_none_or(|next| self.through.is_none_or(|last| last < next)),
+            "each reader is tried once"
+        );
         self.through = next.or(self.through);
         self.postponed = next.is_some();
         self.postponed
@@ -232,6 +236,7 @@ impl Clearing {
     /// Takes over the fences that were raised while the view was proposed, and raises those that
     /// are missing.
     fn continue_with<F: Fabric>(&mut self, early: Self, config: &Config, fabric: &mut F) {
+        assert_eq!(early.base, self.base, "only fences for this base count");
         self.round = early.round;
         let mut labels = early.holders.len() as u16;
         let raised: BTreeMap<Address, Holder> =
@@ -269,7 +274,9 @@ impl Clearing {
             .collect();
         let room = (config.layout.limits().datagram_bytes as usize - RAISE_HEAD) / wire::ADDRESS_BYTES_MAX;
         let size = living.len().div_ceil(caches.len()).min(room).min(FENCES_MAX);
+        assert!(size > 0, "caches raise fences of living holders only");
         let chunks: Vec<Vec<u16>> = living.chunks(size).map(<[u16]>::to_vec).collect();
+        assert!(chunks.iter().all(|chunk| chunk.len() <= FENCES_MAX));
         for ((number, chunk), cache) in (0..).zip(&chunks).zip(caches.iter().cycle()) {
             let pages: Vec<Address> = chunk.iter().map(|at| self.holders[usize::from(*at)].page).collect();
             let bytes = wire::encode_addresses(&pages);
@@ -352,6 +359,8 @@ impl Clearing {
         if config.mutant.has(Mutant::ClearOnMajority) && self.holders.len() > 1 {
             return self.holders.iter().filter(|h| h.is_clear()).count() * 2 > self.holders.len();
         }
+        let in_time = |holder: &Holder| holder.state != State::Waited || holder.over <= now;
+        assert!(self.holders.iter().all(in_time), "no wait is over before its time");
         self.blind_until.is_none_or(|until| until <= now) && self.holders.iter().all(Holder::is_clear)
     }
 
@@ -370,6 +379,8 @@ impl Clearing {
         let holder = &self.holders[at];
         let State::Outstanding(guess) = holder.state else { return };
         let fence = Remote { at: holder.place(), offset: config.layout.fence() };
+        let lowers = guess >= self.base && !config.mutant.has(Mutant::ForgetOlderHolders);
+        assert!(!lowers, "a fence at {guess:?} is raised to {:?} only", self.base);
         let token = tokens::pack(Part::Fence, holder.label, self.round);
         if config.mutant.has(Mutant::FenceByWrite) {
             fabric.write(fence, &self.base.0.to_le_bytes(), token);
@@ -400,6 +411,10 @@ impl Clearing {
             Err(LinkError::PeerDead) if self.holders[at].raise_through_next() => State::Outstanding(guess),
             Ok(Completion::Read(_) | Completion::Permitted) | Err(_) => State::Unreachable,
         };
+        assert!(
+            !matches!(state, State::Outstanding(found) if found >= self.base && guess < self.base),
+            "a fence at the base or above is raised"
+        );
         // A member that was excluded and admitted again is two holders of one page.
         for holder in self.holders.iter_mut().filter(|holder| waits(holder).is_some()) {
             holder.state = state;
@@ -433,6 +448,7 @@ impl Clearing {
             holder.readers.keys().all(|reader| proofs.contains(reader))
         };
         if dead {
+            assert!(proofs.contains(&holder.incarnation), "who is proved dead includes the holder");
             holder.state = State::Proved;
             fabric.count(Counter::ClearedByProof, 1);
         }

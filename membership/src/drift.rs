@@ -107,10 +107,12 @@ impl Drift {
 
     fn answered(&mut self, nonce: u64, clock: Instant, timing: &Timing, now: Instant) -> Option<Alarm> {
         let (who, _, posted) = self.pending.take_if(|(_, pending, _)| *pending == nonce)?;
+        assert!(posted <= now, "an answer follows its request");
         let later = Exchange { posted, answered: now, clock };
         let Some(first) = self.first.get(&who).copied() else {
             if self.first.len() < PEERS_MAX {
                 self.first.insert(who, later);
+                assert!(self.first.len() <= PEERS_MAX);
             }
             return None;
         };

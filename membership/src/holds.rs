@@ -222,6 +222,7 @@ impl JoinHolds {
             }
             let (level, failures, excess) = (Nanos::ZERO, 0, 0);
             self.0.push(Series { name, end, failures, first: now, last: now, level, excess, who });
+            assert!(self.0.iter().filter(|series| series.end == end).count() <= NAMES_MAX);
             self.0.len() - 1
         });
         self.0[at].who = who;

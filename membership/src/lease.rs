@@ -99,6 +99,11 @@ impl Lease {
     /// acceptors waits for the leases of the view before.
     pub fn learn(&mut self, view: &View, now: Instant) -> bool {
         let at = if self.mutant.has(Mutant::WaitFromProposal) { now - view.lease } else { now };
+        assert!(
+            self.known.is_none_or(|known| known.view < view.id) || self.mutant.has(Mutant::AcceptLateView),
+            "views are learned in order"
+        );
+        assert!(self.verified <= now, "READs are posted before their view is learned");
         let (wait, lease) = (view.wait, view.lease_of(self.kind));
         let careless = self.mutant.has(Mutant::UncachedShortWait) && self.kind == Kind::App;
         let wait = if careless { wait.min(view.lease) } else { wait };
@@ -141,8 +146,11 @@ impl Lease {
     /// `posted`.
     pub fn renewed(&mut self, view: ViewId, (by, posted): (Voucher, Instant), now: Instant) -> Renewed {
         let Some(known) = self.known.filter(|known| known.view == view) else { return Renewed::Outdated };
+        assert!(posted <= now, "a renewal is dated from before its answer");
         let from = if self.mutant.has(Mutant::DateFromCompletion) { now } else { posted };
         let end = self.end(from, known.lease);
+        assert!(end <= from + known.lease, "drift shortens a lease");
+        let before = self.page;
         let how = if self.page.view == view && self.page.end != Instant::ZERO {
             let how = if now < self.page.end { Renewed::OnTime } else { Renewed::Late };
             self.page.end = self.page.end.max(end);
@@ -160,11 +168,17 @@ impl Lease {
             self.page.confirmed = self.page.confirmed.max(from);
             self.verified = self.verified.max(posted);
         }
+        assert_eq!(self.page.view, view, "the page is on the view that was renewed");
+        assert!(
+            before.view != view || before.end <= self.page.end,
+            "the end of a lease on one view never goes back"
+        );
         how
     }
 
     /// Holds the first lease on a view, which ends at `end`.
     fn hold(&mut self, known: &Known, end: Instant) {
+        assert!(self.page.view <= known.view || self.mutant.has(Mutant::AcceptLateView));
         let holds_run = self.page.end != Instant::ZERO && self.page.base == known.base
             || self.mutant.has(Mutant::InheritUnheld) && known.base != known.view;
         let start = if holds_run {
@@ -176,6 +190,13 @@ impl Lease {
         };
         let end = if self.mutant.has(Mutant::EndFromStart) { start + known.lease } else { end };
         let end = if holds_run { end.max(self.page.end) } else { end };
+        assert!(
+            holds_run
+                || start >= known.at
+                || self.clear == Some(known.base)
+                || self.mutant != ActiveMutant::NONE,
+            "a page that inherits nothing starts after its view was learned"
+        );
         self.page = Page { view: known.view, base: known.base, start, end, confirmed: Instant::ZERO };
     }
 
@@ -195,6 +216,7 @@ impl Lease {
         if self.clear.is_none_or(|clear| clear < base) {
             self.clear = Some(base);
         }
+        assert!(self.clear >= Some(base), "a CLEAR holds for ever");
         let held = self.page.end != Instant::ZERO;
         let applies = self.page.base == base || self.mutant.has(Mutant::ClearAnyView);
         if held && applies && now < self.page.start {

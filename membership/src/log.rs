@@ -35,17 +35,21 @@ impl Log {
 
     /// Adds a later view. After a gap, the earlier entries are dropped.
     pub fn push(&mut self, view: Arc<View>, learned: Instant) {
-        if view.id != self.newest().view.id.next() {
+        let newest = self.newest();
+        assert!(view.id > newest.view.id, "views are learned in order");
+        if view.id != newest.view.id.next() {
             self.0.clear();
         } else if self.0.len() == LOG_VIEWS_MAX {
             self.0.pop_front();
         }
         self.0.push_back(Entry { view, learned });
+        assert!(self.0.len() <= LOG_VIEWS_MAX);
     }
 
     /// Replaces the newest view by an equal copy, to share its memory.
     pub fn share_newest(&mut self, same: &Arc<View>) {
         if let Some(newest) = self.0.back_mut() {
+            assert_eq!(newest.view.id, same.id);
             newest.view = Arc::clone(same);
         }
     }
@@ -53,7 +57,9 @@ impl Log {
     /// The view with this id, if it is kept.
     pub fn get(&self, id: ViewId) -> Option<&Entry> {
         let first = self.0.front()?.view.id;
-        self.0.get(usize::try_from(id.0.checked_sub(first.0)?).ok()?)
+        let entry = self.0.get(usize::try_from(id.0.checked_sub(first.0)?).ok()?)?;
+        assert_eq!(entry.view.id, id, "kept views are consecutive");
+        Some(entry)
     }
 
     /// Views that name every holder of the views in `[from, to)`, or `None` if the log does not

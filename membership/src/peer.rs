@@ -169,6 +169,7 @@ impl Peer {
 
     /// Requests admission with a new token, from `due` on.
     pub(crate) fn rejoin(&mut self, as_of: ViewId, due: Instant) {
+        assert!(!self.has_left() && self.state != MembershipState::Retired, "who has left stays out");
         self.state = MembershipState::Joining { token: self.rng.token(), as_of };
         self.timers.set(Timer::Join, due);
     }
@@ -208,7 +209,11 @@ impl Peer {
         fabric: &mut F,
     ) -> Option<Transition> {
         match self.state {
-            MembershipState::Joining { token, .. } => {
+            MembershipState::Joining { token, as_of } => {
+                assert!(
+                    as_of < view.id || self.config.mutant.has(Mutant::AcceptLateView),
+                    "a join is older than the view that decides it"
+                );
                 if let Some(member) = view.by_token(token) {
                     self.state = MembershipState::Member(member.incarnation);
                     self.name_taken = false;

@@ -134,6 +134,7 @@ impl Poll {
     }
 
     fn word_patience(&self, config: &Config) -> Nanos {
+        assert!(self.slow <= WORD_DOUBLINGS_MAX);
         config.timing.renew_timeout.saturating_mul(1 << self.slow)
     }
 
@@ -270,6 +271,7 @@ impl Poll {
         };
         self.cancel();
         self.expired = 0;
+        assert!(!self.is_busy(), "a poll that was answered is over");
         Some(found)
     }
 
@@ -283,6 +285,7 @@ impl Poll {
         let Stage::Views { answered, failed, newest, cleared } = &mut self.stage else { return None };
         let asked = self.view.as_ref()?;
         *answered += 1;
+        assert!(usize::from(*answered) <= asked.acceptors.len(), "each acceptor answers once");
         match bytes {
             None => *failed += 1,
             Some(bytes) => {
@@ -298,6 +301,7 @@ impl Poll {
                 }
             }
         }
+        assert!(failed <= answered);
         let cleared = *cleared;
         let (acceptors, good) = (asked.acceptors.len(), usize::from(*answered - *failed));
         if good < asked.majority() {
@@ -317,6 +321,7 @@ impl Poll {
     fn judge_words<F: Fabric>(&mut self, config: &Config, fabric: &mut F) -> Option<Found> {
         let Stage::Words(words) = &self.stage else { return None };
         let view = Arc::clone(self.view.as_ref()?);
+        assert_eq!(words.len(), view.acceptors.len(), "one word of each acceptor");
         let slot = view.id.next();
         let majority = if config.mutant.has(Mutant::MinorityRenewal) { 1 } else { view.majority() };
         let answered = words.iter().flatten().count();
@@ -382,6 +387,7 @@ impl Poll {
     fn judge_rings<F: Fabric>(&mut self, config: &Config, fabric: &mut F) -> Option<Found> {
         let Stage::Rings { answers, cleared } = &self.stage else { return None };
         let view = self.view.as_ref()?;
+        assert_eq!(answers.len(), view.acceptors.len(), "one ring of each acceptor");
         let rings: Vec<(Acceptor, &Vec<SlotWord>)> = answers
             .iter()
             .zip(&view.acceptors)

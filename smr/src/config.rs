@@ -62,6 +62,7 @@ impl Config {
         let place = (1..=PLACES).map(|n| (self.newest_place + n) % PLACES).find(is_free)?;
         let mut next = Self { newest_place: place, ..self.clone() };
         next.voters.push(Voter { address, place });
+        assert!(next.follows(self) && next.voters.len() <= VOTERS_MAX);
         Some(next)
     }
 

@@ -105,7 +105,7 @@ impl<'a> Entry<'a> {
 
     /// Appends the encoded entry to `out`: a multiple of 8 bytes.
     pub(crate) fn encode(&self, log: u64, out: &mut Vec<u8>) {
-        debug_assert!(self.payload.len() <= PAYLOAD_BYTES_MAX, "checked by the caller");
+        assert!(self.payload.len() <= PAYLOAD_BYTES_MAX, "checked by the caller");
         let begin = out.len();
         let term = term_word(log, self.index, self.at, self.term);
         for word in [self.index.0, term, self.at.0] {

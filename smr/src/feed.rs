@@ -310,8 +310,14 @@ impl Peer {
     }
 
     fn post<F: Fabric>(&mut self, offset: u32, bytes: &[u8], end: Point, source: &Source, fabric: &mut F) {
+        assert!(self.is_fed() && self.next.index < end.index, "entries are sent in order");
+        assert!(
+            source.area.fits(end.at, self.freed.at) || source.mutant.has(Mutant::RecycleByMajority),
+            "no entry is overwritten that the peer still needs"
+        );
         fabric.write(Remote { at: self.at, offset }, bytes, token(Part::Feed, self.id));
         self.in_flight.push_back(end.index);
+        assert!(self.in_flight.len() <= IN_FLIGHT_MAX + 1, "a head may go with the last entry");
         self.next = end;
         self.commit_sent = self.commit_sent.max(source.piggybacked);
     }
@@ -328,6 +334,7 @@ impl Peer {
         let &Source { id, term, commit, low, .. } = source;
         let mut bytes = Vec::new();
         Head { log: id, term, commit, low: low.index, begin: self.begin }.encode(&mut bytes);
+        assert!(self.low_sent <= low.at, "what was given up stays given up");
         (self.low_sent, self.commit_sent, self.head_due) = (low.at, commit, false);
         bytes
     }
@@ -341,6 +348,7 @@ impl Peer {
         let Some(has) = self.in_flight.pop_front() else { return };
         if well {
             self.acked = self.acked.max(has);
+            assert!(self.acked <= self.next.index, "a peer has only what it was sent");
             return;
         }
         (self.id, self.retry_at, self.head_due) = (id, now + RETRY_AFTER, true);

@@ -343,13 +343,17 @@ impl Follow {
     fn apply<S: Service>(&mut self, to: &mut Replicated<S>) -> bool {
         let commit =
             if to.state.mutant.has(Mutant::ApplyUncommitted) { to.log.end().index } else { self.commit };
+        to.assert_whole();
+        let before = to.state.applied.index;
         let mut applied = 0;
         while !to.gap && to.state.applied.index < commit && applied < APPLIED_MAX {
             let Some(record) = to.log.get(to.state.applied.index.next()) else { break };
             to.state.apply(record);
             applied += 1;
         }
+        assert!(to.state.applied.index <= commit.max(before), "only what is committed is applied");
         to.log.prune(self.head.low.min(to.state.applied.index));
+        to.assert_whole();
         // What is not committed is in the ring, as far as the leader finds that it was not overwritten; and it
         // may take this replica to commit it.
         to.lags &= applied == APPLIED_MAX;

@@ -151,6 +151,8 @@ impl<const VIEWS: bool> Grants<VIEWS> {
             return;
         }
         let Some(grant) = self.wanted.take() else { return };
+        let is_later = self.granted.is_none_or(|before| before.term < grant.term);
+        assert!(is_later, "a permission goes to the leader of a later term");
         if self.mutant.has(Mutant::GrantWithoutRevoke) {
             self.switching = Some((grant, Step::Grants));
             change(Writers::Process(grant.at), Permission::Granted, area, fabric);
@@ -255,6 +257,7 @@ impl<const VIEWS: bool> Guard for Grants<VIEWS> {
                 change(Writers::Process(grant.at), Permission::Granted, area, fabric);
             }
             Step::Grants => {
+                assert!(self.granted.is_none_or(|before| before.term <= grant.term), "and never back");
                 self.granted = Some(grant);
                 self.confirm(grant, area, fabric);
             }

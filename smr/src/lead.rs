@@ -81,6 +81,12 @@ impl Lead {
     ) -> Self {
         let mutant = replicated.state.mutant;
         let place = if mutant.has(Mutant::SharedRing) { 0 } else { place };
+        replicated.assert_whole();
+        assert!(
+            !replicated.gap && replicated.log.end().index == replicated.state.applied.index,
+            "what is not applied is adopted"
+        );
+        assert!(adopted.low <= replicated.state.applied.index, "nothing is given up that this state lacks");
         let mut low = replicated
             .log
             .point(adopted.low.max(replicated.log.base().index))
@@ -94,6 +100,7 @@ impl Lead {
             low = shortened(low, area, replicated);
         }
         (source.commit, source.low) = (replicated.state.applied.index, low);
+        assert!(low.index <= source.commit && source.commit <= replicated.log.end().index);
         for record in replicated.log.after(low.index) {
             source.encode(record);
         }
@@ -430,6 +437,10 @@ impl Lead {
         if low.index > self.source.low.index {
             self.source.low = low;
             replicated.log.prune(low.index);
+            assert!(
+                replicated.log.base().index <= replicated.state.applied.index,
+                "only what is applied is given up"
+            );
         }
     }
 
@@ -448,6 +459,8 @@ impl Lead {
         payload: Box<[u8]>,
         log: &mut Log,
     ) -> Index {
+        assert!(self.has_room(log), "an entry takes no place that a peer still needs");
+        assert!(payload.len() <= crate::PAYLOAD_BYTES_MAX);
         let Point { index, at } = log.end();
         let (index, at) = (index.next(), self.source.area.begin(at));
         let term = self.source.term;
@@ -511,7 +524,12 @@ impl Lead {
         let mut bytes = Vec::new();
         next.encode(&mut bytes);
         let time = if self.mutant.has(Mutant::ConfigsWithoutTime) { 0 } else { self.time(now) };
+        assert!(
+            next.follows(&self.config) && next.intersects(&self.config),
+            "majorities of neighbouring configurations intersect"
+        );
         self.config_index = self.append(Kind::Config, (0, time), bytes.into(), log);
+        assert!(self.config_index > self.source.commit, "a new configuration is not committed yet");
         self.config = next;
     }
 
@@ -658,6 +676,7 @@ impl Lead {
             return;
         }
         self.source.commit = self.source.commit.max(end);
+        assert!(self.source.commit <= replicated.log.end().index, "only what was written is committed");
         while replicated.state.applied.index < self.source.commit {
             let Some(record) = replicated.log.get(replicated.state.applied.index.next()) else { break };
             let effect = replicated.state.apply(record);
@@ -675,6 +694,8 @@ impl Lead {
                 }
             }
         }
+        replicated.assert_whole();
+        assert!(replicated.state.applied.index <= self.source.commit, "only what is committed is applied");
         if self.reads == Reads::Logged {
             self.serve_queries(replicated, guard.confirmed());
         }

@@ -69,7 +69,10 @@ impl Log {
 
     /// A record, if it is kept.
     pub(crate) fn get(&self, index: Index) -> Option<&Record> {
-        self.records.get(usize::try_from(index.0.checked_sub(self.base.index.0 + 1)?).ok()?)
+        let nth = usize::try_from(index.0.checked_sub(self.base.index.0 + 1)?).ok()?;
+        let record = self.records.get(nth)?;
+        assert_eq!(record.index, index, "the log has no holes");
+        Some(record)
     }
 
     /// The prefix up to an entry, if that is kept.
@@ -85,7 +88,9 @@ impl Log {
 
     /// Appends the record that follows.
     pub(crate) fn push(&mut self, record: Record) {
-        debug_assert_eq!(record.index, self.end().index.next(), "in order");
+        let end = self.end();
+        assert_eq!(record.index, end.index.next(), "the log has no holes");
+        assert!(record.at >= end.at, "entries do not overlap");
         self.records.push_back(record);
     }
 
@@ -94,11 +99,13 @@ impl Log {
         while self.records.back().is_some_and(|record| record.index > index) {
             self.records.pop_back();
         }
+        assert!(self.end().index <= index.max(self.base.index));
     }
 
     /// Drops the records up to an index.
     pub(crate) fn prune(&mut self, index: Index) {
         while let Some(first) = self.records.front().filter(|record| record.index <= index) {
+            assert_eq!(first.index, self.base.index.next(), "the oldest record follows what is not kept");
             self.base = first.end();
             self.records.pop_front();
         }

@@ -28,6 +28,8 @@ impl<S: Service> Replicated<S> {
         } else {
             self.log.truncate(self.state.applied.index);
         }
+        self.assert_whole();
+        assert_eq!(self.log.end().index, self.state.applied.index, "nothing follows the state");
     }
 
     /// Drops what may not be in the log of the next leader, which sends what follows `begin`, given what is
@@ -40,6 +42,12 @@ impl<S: Service> Replicated<S> {
         }
     }
 
+    /// Without a gap the log has what follows the state.
+    pub(crate) fn assert_whole(&self) {
+        let (base, applied, end) = (self.log.base().index, self.state.applied.index, self.log.end().index);
+        assert!(self.gap || base <= applied && applied <= end, "{base} <= {applied} <= {end}");
+    }
+
     /// A snapshot was loaded.
     pub(crate) fn on_loaded(&mut self) {
         let applied = self.state.applied;
@@ -48,6 +56,7 @@ impl<S: Service> Replicated<S> {
         }
         self.gap = self.log.base().index > applied.index;
         self.lags = !self.gap && self.log.end().index > applied.index;
+        self.assert_whole();
     }
 
     /// Whether the log that follows its state is not in its memory, or not all of it.

@@ -79,7 +79,7 @@ pub(crate) struct Message<'a> {
 impl<'a> Message<'a> {
     /// Encodes the message into `out`: a multiple of 8 bytes.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        debug_assert!(self.payload.len() <= PAYLOAD_BYTES_MAX, "checked by the caller");
+        assert!(self.payload.len() <= PAYLOAD_BYTES_MAX, "checked by the caller");
         out.clear();
         out.extend_from_slice(&self.number.to_le_bytes());
         out.extend_from_slice(&[self.kind, 0]);

@@ -47,6 +47,7 @@ impl Sessions {
             let oldest = self.0.iter().min_by_key(|(_, session)| session.used).map(|(client, _)| *client);
             oldest.and_then(|client| self.0.remove(&client));
         }
+        assert!(self.0.len() <= SESSIONS_MAX);
         true
     }
 
@@ -67,6 +68,7 @@ impl Sessions {
             session.replies.pop_front();
         }
         session.replies.push_back((number, reply.into()));
+        assert!(session.replies.len() as u64 <= WINDOW);
     }
 
     /// How many there are.

@@ -83,7 +83,7 @@ impl<S: Service> State<S> {
 
     /// Applies the committed entry that follows.
     pub(crate) fn apply(&mut self, record: &Record) -> Effect {
-        debug_assert_eq!(record.index, self.applied.index.next(), "in order");
+        assert_eq!(record.index, self.applied.index.next(), "entries are applied in order, each once");
         self.applied = record.end();
         self.digest = mix(self.digest, record);
         match record.kind {

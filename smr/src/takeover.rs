@@ -306,6 +306,9 @@ impl Takeover {
             }
             // Alone, it goes on with the entries that its own memory has.
             let low = low.min(replicated.state.applied.index);
+            let follows =
+                |(record, at): (&Record, u64)| record.index.0 == replicated.state.applied.index.0 + at;
+            assert!(records.iter().zip(1..).all(follows), "what is adopted follows what is applied");
             let memories = self.readings.iter().filter_map(|one| one.memory.clone()).collect();
             let adopted = Adopted { records, low, config, config_index, memories };
             return Some(Progress::Done(Box::new(adopted)));

@@ -61,6 +61,8 @@ impl DelayQueue {
         if self.0.len() >= DELAYED_MAX {
             return Err(late);
         }
+        let last = self.0.iter().rev().find(|(_, last)| last.region() == late.region());
+        assert!(last.is_none_or(|(last, _)| *last <= due), "order is kept per peer");
         self.0.push_back((due, late));
         Ok(())
     }

@@ -79,6 +79,12 @@ impl CasEngine {
     }
 
     fn post_cas<F: Fabric>(&mut self, at: usize, desired: SlotWord, fabric: &mut F) {
+        let promised = desired.state(self.slot).map(|state| state.min_proposal);
+        assert_eq!(promised, Some(self.proposal), "every word of an attempt has its number");
+        assert!(
+            self.state(at).min_proposal <= self.proposal || self.mutant.has(Mutant::WrapProposal),
+            "a promise is never taken back"
+        );
         self.round = self.round.wrapping_add(1);
         let row = &mut self.rows[at];
         row.expected = row.predicted;
@@ -142,6 +148,7 @@ impl CasEngine {
         if state.accepted_value == 0 || u32::from(state.accepted_value) > self.layout.limits().proposers {
             return Some(self.abort(Abort::Unreadable));
         }
+        assert!(at <= usize::from(u8::MAX));
         self.phase = Phase::Reading(at as u8);
         let value = self.value_at(at, state.accepted_value);
         self.post_read(at, value, self.layout.limits().value_bytes, fabric);
@@ -200,6 +207,11 @@ impl CasEngine {
     }
 
     fn decided(&mut self) -> Outcome {
+        let mut swapped = (0..self.rows.len()).filter(|at| self.rows[*at].answer == Answer::Swapped);
+        assert!(
+            swapped.all(|at| self.is_proposed(at)),
+            "an acceptor counts for what it accepted in this attempt"
+        );
         self.phase = Phase::Decided;
         Outcome::Decided { value: Arc::clone(&self.value), adopted: self.adopted }
     }
@@ -303,6 +315,13 @@ impl Consensus for CasEngine {
             self.proposal <= PROPOSAL_MAX,
             "an acceptor with room promised less than a stride below the end"
         );
+        assert!((self.proposal - self.me).is_multiple_of(stride), "no other proposer has this number");
+        assert!(
+            self.proposal > highest
+                || self.mutant.has(Mutant::ReuseNumber)
+                || self.mutant.has(Mutant::WrapProposal),
+            "a number is higher than every promise it asks for"
+        );
         self.phase = Phase::Preparing;
         for at in 0..self.rows.len() {
             if !with_room.contains(&at) {
@@ -327,6 +346,9 @@ impl Consensus for CasEngine {
         fabric: &mut F,
     ) -> Option<Outcome> {
         let Phase::Prepared(adopted) = self.phase else { return None };
+        let promises = self.rows.iter().filter(|row| row.answer == Answer::Swapped).count();
+        assert!(promises >= self.majority(), "a majority has promised before anything is proposed");
+        assert!(!adopted || !self.value.is_empty(), "what was adopted has been read");
         self.adopted = adopted;
         let value = if adopted { Arc::clone(&self.value) } else { Arc::clone(&own) };
         self.phase = Phase::Accepting;

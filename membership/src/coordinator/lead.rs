@@ -84,6 +84,7 @@ impl Coordinator {
         let view = Arc::clone(self.view());
         fabric.record(Record::new(EventKind::Takeover, view.id.0, 0));
         fabric.count(Counter::Takeovers, 1);
+        assert!(self.engine.slot() <= view.id.next(), "no slot is opened before its predecessor is known");
         let predecessor = view.leader(|m| m.proposer != self.me).map(|m| m.proposer);
         self.engine.open(view.id.next(), &view.acceptors, predecessor);
         self.aborts = 0;
@@ -203,6 +204,8 @@ impl Coordinator {
 
     fn propose<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         let next = self.wanted(now);
+        assert_eq!(next.id, self.engine.slot(), "a view is proposed for its own slot");
+        assert_eq!(next.id, self.view().id.next(), "a view follows the newest one");
         fabric.record(Record::new(EventKind::Propose, next.id.0, 0));
         self.note_proposed(now);
         let next = Arc::new(next);
@@ -229,6 +232,7 @@ impl Coordinator {
         let known = Known { log, cleared, proofs, suspected: &suspected };
         let (round, config) = (self.clearing_round, &self.peer.config);
         let base = if config.mutant.has(Mutant::FenceUndecided) { next.id.next() } else { next.id };
+        assert!(base > self.view().id, "fences precede the decision of a later view only");
         Clearing::prepare(&known, base, round, config, now)
     }
 
@@ -272,6 +276,7 @@ impl Coordinator {
             self.aborted(Abort::Unreadable, now, fabric);
             return;
         };
+        assert_eq!(slot, self.view().id.next(), "what is decided follows the newest view");
         fabric.record(Record::new(EventKind::Decide, slot.0, u64::from(adopted)));
         fabric.count(Counter::Decisions, 1);
         fabric.observe(Histogram::Decide, now.since(self.proposed));
@@ -288,6 +293,7 @@ impl Coordinator {
         self.announce_replacement(&view, fabric);
         let incompatible = view.base == view.id;
         self.install(&view, frame, now, fabric);
+        assert_eq!(self.view().id, slot, "what is decided is installed");
         // The slowest action goes first: fences, unless members have to fetch the view after its
         // announcement.
         let announcement = self.announcement(&view, frame);
@@ -344,6 +350,7 @@ impl Coordinator {
     /// Announces the newest view if it was deferred. Returns whether it was.
     pub(super) fn announce_held<F: Fabric>(&mut self, fabric: &mut F) -> bool {
         let Some(frame) = self.held.take() else { return false };
+        assert!(self.peer.timers.is_set(Timer::Announce), "a deferred announcement has its timer");
         self.peer.timers.stop(Timer::Announce);
         fabric.multicast(Group::Everyone, &self.announcement(self.view(), &frame));
         true
@@ -407,6 +414,7 @@ impl Coordinator {
         let known = Known { log, cleared, proofs, suspected: &suspected };
         let names = (self.clearing_round, self.peer.rng.next());
         let base = self.view().base;
+        assert!(base <= self.view().id);
         let early = self.early.take_if(|early| early.base() == base);
         let mut clearing = Clearing::begin(&known, early, names, &self.peer.config, now, fabric);
         if self.peer.config.mutant.has(Mutant::TimerFromTakeover) {
@@ -437,7 +445,9 @@ impl Coordinator {
         }
         fabric.record(Record::new(EventKind::Fenced, base.0, clearing.fenced() as u64));
         let began = clearing.began();
+        assert!(began <= now);
         self.learn_clear(base, fabric);
+        assert!(self.cleared >= base && self.clearing.is_none(), "a base is cleared once");
         fabric.record(Record::new(EventKind::Clear, base.0, 0));
         // All fences may have been raised in the turn that decided. After the stamp, so that no
         // phase of a flight recorder is longer than the histogram's sample.

@@ -293,6 +293,7 @@ impl Coordinator {
         self.vacancies.follow(&self.log.newest().view, view, &self.peer.config, now);
         self.lease_scaler.follow(&self.log.newest().view, view, &self.peer.config, now);
         self.log.push(Arc::clone(view), now);
+        assert_eq!(self.view().id, view.id);
         self.suspects.retain(|who, _| view.member(*who).is_some());
         self.suspect_former_life(fabric.address());
         let is_suspected = |who| self.suspects.contains_key(&who);
@@ -315,6 +316,7 @@ impl Coordinator {
             let stale = self.peer.config.mutant.has(Mutant::StaleAcceptors);
             let acceptors = if stale { view.deciders() } else { view.acceptors.clone() };
             self.engine.open(view.id.next(), &acceptors, None);
+            assert!(self.engine.phase() == Phase::Idle, "the next slot begins anew");
             self.aborts = 0;
             self.lost_quorum = false;
             self.peer.timers.set(Timer::Retry, now);

@@ -84,7 +84,35 @@ impl View {
             next.departed.retain(|d| d.at.0 + JOIN_WINDOW / 2 >= id.0);
         }
         next.set_wait(self, mutant);
+        next.assert_follows(self, mutant);
         next
+    }
+
+    /// What holds between a view and the one that a leader proposes after it. Views of other processes
+    /// are checked when they are decoded.
+    fn assert_follows(&self, before: &Self, mutant: ActiveMutant) {
+        assert_eq!(self.id, before.id.next());
+        assert!(self.base == before.base || self.base == self.id, "a run goes on, or a new one begins");
+        assert!(before.cleared <= self.cleared && self.cleared <= before.base.max(before.cleared));
+        assert!(before.next_incarnation <= self.next_incarnation);
+        assert!(!self.changes.is_empty(), "a view says why it was made");
+        assert!(
+            self.acceptors.len().abs_diff(before.acceptors.len()) <= 1,
+            "majorities of neighbours intersect"
+        );
+        assert_eq!(self.acceptors.is_empty(), before.acceptors.is_empty(), "somebody decides");
+        assert!(self.acceptors.iter().all(|acceptor| !before.retired.contains(acceptor.proposer)));
+        assert!(self.departed.iter().all(|departed| departed.at <= self.id));
+        let joined = self.changes.iter().filter(|change| matches!(change, Change::Joined(_))).count() as u64;
+        assert!(
+            self.next_incarnation.0 - before.next_incarnation.0 <= joined,
+            "only newcomers use incarnations up"
+        );
+        assert!(
+            self.base != self.id || self.wait >= before.run_reach || mutant != ActiveMutant::NONE,
+            "a new run waits for every lease of the run before"
+        );
+        assert!(self.run_reach >= self.reach() || mutant != ActiveMutant::NONE);
     }
 
     fn remove_members(&mut self, edit: &Edit) {
@@ -218,6 +246,8 @@ impl View {
             ..self.clone()
         };
         next.run_reach = next.reach();
+        assert!(next.id > self.id && next.wait >= self.wait);
+        assert!(next.retired.includes(self.retired), "who was retired once never decides again");
         next
     }
 
