@@ -93,3 +93,55 @@ pub(super) fn ring(driver: &mut Driver) -> Verdict {
     }
     driver.restart(dies)
 }
+
+/// The nodes are processes of three hosts, one for each acceptor. Nobody can connect to the others of the
+/// first: its own coordinator, which leads, reaches no majority, and both others do. A member on the first
+/// host dies, and a view without it is decided; all that read a majority are active in it. If all
+/// multicasts are lost, the first host does not learn of the view, so the third one, which reads no other
+/// that has it, cannot either.
+pub(super) fn closed_hosts(driver: &mut Driver) -> Verdict {
+    let acceptors = driver.acceptors();
+    let before = members(driver);
+    let all_live = acceptors.iter().all(|n| before.contains(n));
+    let hosts = acceptors.len() as u32;
+    let host = |node: u32| acceptors.iter().position(|n| *n == node).map_or(node % hosts, |at| at as u32);
+    let dies = before.iter().rev().find(|n| **n >= driver.scenario.coordinators && host(**n) == 0).copied();
+    let Some(dies) = dies.filter(|_| all_live && hosts == 3) else { return Ok(()) };
+    for (a, b) in before.iter().flat_map(|a| before.iter().map(move |b| (*a, *b))) {
+        if host(a) != host(b) && host(b) != 0 {
+            driver.refuse(a, b);
+        }
+    }
+    run_for(driver, BROKEN_TIMEOUTS)?;
+    let was_inside = driver.is_inside(dies);
+    driver.kill(dies)?;
+    let settled = |driver: &Driver| {
+        let newest = driver.oracle.newest().id;
+        let is_told = |n: u32| host(n) == 1 || driver.scenario.rough.multicast_loss_permille < 1000;
+        let reads = |n: &u32| {
+            *n >= driver.scenario.coordinators && driver.is_inside(*n) && host(*n) != 0 && is_told(*n)
+        };
+        let acts = |n: u32| driver.world.machine(n).view().id == newest && driver.may_act(n);
+        !driver.oracle.newest().members.iter().any(|m| m.address == driver.world.address(dies))
+            && (0..driver.scenario.nodes()).filter(reads).all(acts)
+    };
+    // The coordinator that stands in may have been told of a suspicion of the third one long ago, and
+    // excludes it. The first one then says no longer that it reaches no majority: it cannot know.
+    let all_inside = |driver: &Driver| acceptors.iter().all(|n| driver.is_inside(*n));
+    let end = driver.world.now() + driver.scenario.patience;
+    let mut checks = 0;
+    while driver.step()? && driver.world.now() <= end {
+        checks += 1;
+        if checks % POLL_INTERVAL == 0 && settled(driver) {
+            if was_inside {
+                driver.oracle.marks.hit(Mark::StoodIn);
+            }
+            return driver.restart(dies);
+        }
+    }
+    if all_inside(driver) {
+        let what = format!("nobody can connect to two hosts: node {dies} is dead and stays");
+        broken!(21, driver.world.now(), "{what}")?;
+    }
+    driver.restart(dies)
+}

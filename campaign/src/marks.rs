@@ -158,6 +158,9 @@ named_enum! {
         /// No two coordinators reached each other in both directions, each reached a majority, and a
         /// death was decided.
         Ring = "ring",
+        /// A coordinator that reached a majority led in place of those before it, which did not, and a death
+        /// was decided.
+        StoodIn = "stood_in",
         /// The time line of a failover was complete, and its phases were checked.
         TimelineWhole = "timeline_whole",
         /// The time line of a failover was incomplete, and gave no phases.

@@ -154,6 +154,7 @@ fn without_faults(driver: &mut Driver, survivors: &mut Vec<u32>, recovery: &mut 
     for (is_drawn, phase) in [
         (driver.scenario.blackout, divided::blackout as fn(&mut Driver) -> Verdict),
         (driver.scenario.ring, divided::ring),
+        (driver.scenario.closed_hosts, divided::closed_hosts),
     ] {
         if is_drawn {
             // As above.

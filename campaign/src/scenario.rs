@@ -133,6 +133,8 @@ pub struct Scenario {
     pub blackout: bool,
     /// Each host cannot connect to the next one: see `divided`.
     pub ring: bool,
+    /// Nobody can connect to any host but the first: see `divided`.
+    pub closed_hosts: bool,
     /// Whether a crash loop follows: a program that crashes as soon as it is a member, with little
     /// effect on others.
     pub crash_loop: bool,
@@ -312,6 +314,7 @@ impl Scenario {
         let mut divided = Rng::new(self.seed ^ 0xd171_de00_0000_0000);
         self.blackout = timing.link_watch && may_split && divided.permille(500);
         self.ring = timing.link_watch && may_split && divided.permille(500);
+        self.closed_hosts = timing.link_watch && may_split && divided.permille(500);
     }
 
     /// Whether leases can last at all, and whether programs request confirmations.
@@ -496,6 +499,7 @@ impl Scenario {
             split: false,
             blackout: false,
             ring: false,
+            closed_hosts: false,
             crash_loop: false,
             leave_loop: false,
             flap: false,

@@ -236,6 +236,9 @@ mutants! {
         ReportByTheLinkAlone = "report-by-the-link-alone",
         /// The clique that is kept may be one without the leader.
         CliqueWithoutLeader = "clique-without-leader",
+        /// A coordinator that reaches a majority does not lead while those before it, which reach none, are
+        /// not suspected.
+        NobodyStandsIn = "nobody-stands-in",
         /// A member asks for a slot to be settled, however often, and looks nowhere else for its value.
         SettleForEver = "settle-for-ever",
         /// A coordinator that could decide nothing judges at once, when it can again, by what it was told

@@ -224,6 +224,45 @@ impl Cliques {
             .collect()
     }
 
+    /// When this process may stand in for all coordinators before it. It reaches a majority of the
+    /// acceptors, none of those does by what it says in its region, and no majority is connected, so
+    /// that nobody can be suspected for it. They have one timeout to reach others again, and each of
+    /// them one more.
+    fn stands_in_at(&self, scope: Scope<'_>) -> Option<Instant> {
+        let Scope { view, me, config, gone } = scope;
+        let own = view.member(me).filter(|m| !self.is_empty() && view.acceptor(m.proposer).is_some())?;
+        let deciders = deciders(view, gone);
+        let reached = deciders.iter().filter(|who| **who == me || !self.own_down(me, **who)).count();
+        let is_connected = deciders.iter().any(|who| self.powerless_since(*who, scope).is_none());
+        if reached < view.majority() || is_connected || config.mutant.has(Mutant::NobodyStandsIn) {
+            return None;
+        }
+        let before = view.of_kind(Kind::Coordinator).filter(|m| {
+            m.proposer < own.proposer && view.acceptor(m.proposer).is_some() && !gone(m.incarnation)
+        });
+        let since =
+            before.map(|m| self.reaches_none_since(m.incarnation, view)).collect::<Option<Vec<_>>>()?;
+        let patience = config.timing.link_timeout.saturating_mul(1 + since.len() as u64);
+        since.into_iter().max().map(|since| since + patience)
+    }
+
+    /// Whether this process has lost the link to that one.
+    fn own_down(&self, me: Incarnation, who: Incarnation) -> bool {
+        self.sent.get(&me).is_some_and(|row| row.silent.contains_key(&who))
+    }
+
+    /// Since when a coordinator says in its region that it reaches no majority of the acceptors. The
+    /// memory of an acceptor that is not a member counts as reached: its link is not watched.
+    fn reaches_none_since(&self, who: Incarnation, view: &View) -> Option<Instant> {
+        let row = self.read.get(&who)?;
+        let decides =
+            |who: &Incarnation| view.member(*who).is_some_and(|m| view.acceptor(m.proposer).is_some());
+        let mut lost: Vec<Instant> =
+            row.silent.iter().filter(|(who, _)| decides(who)).map(|(_, since)| *since).collect();
+        lost.sort_unstable();
+        lost.get(view.acceptors.len() - view.majority()).copied()
+    }
+
     /// Since when a coordinator belongs to no majority of deciders that all reach each other. A
     /// coordinator that is not a member, or is `gone`, counts as lost to all.
     fn powerless_since(&self, who: Incarnation, scope: Scope<'_>) -> Option<Instant> {
@@ -272,6 +311,7 @@ impl Coordinator {
     /// coordinators before it that cannot lead. The suspicion is dropped if the links recover
     /// before a view excludes the member.
     pub(super) fn judge_links<F: Fabric>(&mut self, view: &View, now: Instant, fabric: &mut F) {
+        self.stands_in = false;
         let Some(me) = self.incarnation().filter(|_| links::are_watched(&self.peer.config)) else { return };
         let links = &self.peer.detectors.links;
         self.cliques.on_report(me, links.down(), view, now);
@@ -283,8 +323,10 @@ impl Coordinator {
         let gone = |who| is_gone(suspects, who);
         let scope = Scope { view, me, config: &self.peer.config, gone: &gone };
         self.cliques.note_ability(scope, now);
+        let stands_in = self.cliques.stands_in_at(scope).is_some_and(|at| at <= now);
         let cuts =
             if self.leading { self.cliques.verdict(scope, now) } else { self.cliques.unfit(scope, now) };
+        self.stands_in = stands_in;
         let is_cut = |who: &Incarnation| cuts.iter().any(|cut| cut.accused == *who);
         self.suspects.retain(|who, by| by.reason != Reason::Timeout || is_cut(who));
         for Cut { accused, by } in cuts {
@@ -324,7 +366,9 @@ impl Coordinator {
         };
         let gone = |who| is_gone(&self.suspects, who);
         let scope = Scope { view: self.view(), me, config: &self.peer.config, gone: &gone };
-        self.cliques.deadline(scope, |who| self.suspects.contains_key(&who), self.leading)
+        let judged = self.cliques.deadline(scope, |who| self.suspects.contains_key(&who), self.leading);
+        let stands_in = self.cliques.stands_in_at(scope).filter(|_| !self.stands_in);
+        judged.min(stands_in.unwrap_or(Instant::NEVER))
     }
 }
 

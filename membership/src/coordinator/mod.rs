@@ -75,6 +75,8 @@ pub struct Coordinator {
     proposal: Option<Arc<View>>,
     deadbeat: Deadbeat,
     cliques: Cliques,
+    /// It leads in place of coordinators that reach no majority: see [`Cliques`].
+    stands_in: bool,
     accusers: Accusers,
 }
 
@@ -112,6 +114,7 @@ impl Coordinator {
             proposal: None,
             deadbeat: Deadbeat::default(),
             cliques: Cliques::default(),
+            stands_in: false,
             accusers: Accusers::default(),
         }
     }
@@ -235,6 +238,9 @@ impl Coordinator {
     /// The leader among those that are not suspected. This process never suspects itself.
     fn leader(&self) -> Option<&Member> {
         let me = self.incarnation();
+        if self.stands_in {
+            return self.view().member(me?);
+        }
         self.view().leader(|m| Some(m.incarnation) == me || !self.suspects.contains_key(&m.incarnation))
     }
 

@@ -409,6 +409,31 @@ fn a_decision_that_one_of_two_readable_acceptors_has_is_found_by_all() {
     assert!((3..6).all(|at| cluster.is_active(at, newest)));
 }
 
+/// Nobody can connect to two of three hosts: no two coordinators reach each other, and the leader reaches
+/// no majority, while both others reach it.
+#[test]
+fn a_coordinator_that_reaches_a_majority_stands_in_for_a_leader_that_reaches_none() {
+    let mut cluster = cluster(4);
+    let hosts = [vec![0, 3, 6], vec![1, 4], vec![2, 5]];
+    for (from, to) in [(0, 1), (0, 2), (1, 2), (2, 1)] {
+        refuse(&mut cluster, &hosts[from], &hosts[to]);
+    }
+    let view = cluster.view(0).id;
+    cluster.run(Nanos::from_millis(10));
+    assert_eq!(cluster.view(1).id, view, "nobody goes for it");
+    assert!(cluster.is_leading(1) && !cluster.is_leading(2));
+    cluster.kill(6);
+    cluster.run(Nanos::from_millis(20));
+    let newest = cluster.newest();
+    assert_eq!((newest, named(&cluster, 0)), (view.next(), vec![0, 1, 2, 3, 4, 5]));
+    assert!([4, 5].iter().all(|at| cluster.is_active(*at, newest)));
+    cluster.refused.clear();
+    cluster.run(Nanos::from_millis(20));
+    assert_eq!(cluster.newest(), newest, "nobody goes afterwards");
+    assert!(cluster.is_leading(0) && !cluster.is_leading(1));
+    assert!((3..6).all(|at| cluster.is_active(at, newest)));
+}
+
 #[test]
 fn a_broken_multicast_tree_is_not_taken_for_broken_links() {
     let mut cluster = cluster(3);
