@@ -7,7 +7,7 @@ mod run;
 pub(crate) mod transport;
 
 pub use run::Wait;
-pub use transport::{Done, Received, Transport};
+pub use transport::{Done, Received, RemoteDeaths, Transport};
 
 use crate::atomic::AtomicU64;
 use crate::contract::{DATAGRAM_BYTES_MAX, Fabric, Group, Remote, SeatStatus, Token};
