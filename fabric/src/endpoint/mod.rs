@@ -3,9 +3,11 @@
 //! transport.
 #![allow(unsafe_code)]
 
+mod back_off;
 mod run;
 pub(crate) mod transport;
 
+pub use back_off::BackOff;
 pub use run::Wait;
 pub use transport::{Done, Received, RemoteDeaths, Transport};
 
