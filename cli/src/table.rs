@@ -1,7 +1,7 @@
 //! A cluster as a table of text: one line per process.
 
+use obol_deaths::Detection;
 use obol_fabric::Nanos;
-use obol_fabric::notice::Detection;
 use obol_membership::Kind;
 use obol_membership::metrics::Counter;
 use obol_observe::{LeaseStatus, Process, Snapshot};

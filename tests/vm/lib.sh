@@ -29,7 +29,7 @@ as_root() {
   fi
 }
 
-# skipped CHECK WHY: counts a check that cannot be made here, as obol_fabric::checks does.
+# skipped CHECK WHY: counts a check that cannot be made here, as obol_checks does.
 skipped() {
   say "skipped: $1: $2"
   [ -z "${OBOL_SKIPS:-}" ] || printf '%s: %s\n' "$1" "$2" >>"$OBOL_SKIPS"

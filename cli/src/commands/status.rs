@@ -6,7 +6,7 @@ use crate::table;
 use clap::Args;
 use obol_chaos::drills::halt;
 use obol_chaos::drills::undo_record::left_by_drills;
-use obol_fabric::notice::Detection;
+use obol_deaths::Detection;
 use obol_fabric::version::Version;
 use obol_fabric::{Name, Nanos};
 use obol_fabric_ip::{PulsePath, PulsePeer, PulseReport};

@@ -2,10 +2,10 @@
 //! all transports: the region, seats, deaths of this host's processes, and the loop.
 
 use crate::contract::{Completion, Evidence, LinkError, Remote, Token};
-use crate::deadbeat::VerbsGroup;
 use crate::host::mapped::MappedRegions;
 use crate::rights::Change;
 use crate::types::{Address, Instant};
+use obol_deaths::deadbeat::VerbsGroup;
 
 /// The result of a posted operation, until it is delivered.
 #[derive(Debug)]

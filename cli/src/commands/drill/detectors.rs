@@ -9,7 +9,7 @@ use obol_chaos::drills::detectors::{
     Detector, Fault, HEADS, Measured, Plan, Report, Silences, lasts, silenced,
 };
 use obol_chaos::drills::{Accountable, Fleet, Host, Journal, Verdict};
-use obol_fabric::detectors::Detectors as Deaths;
+use obol_deaths::Detectors as Deaths;
 use obol_fabric::host::{Cluster, clock};
 use obol_fabric::{Name, Nanos};
 use obol_fide::detectors::{

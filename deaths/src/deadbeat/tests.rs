@@ -6,12 +6,12 @@ use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Command, Stdio};
 
-fn udp(group: IpAddr, port: u16) -> Destinations {
+fn udp(group: Ipv6Addr, port: u16) -> Destinations {
     Destinations { udp: Some(UdpGroup { group, port, interface: None, hops: 1 }), verbs: None }
 }
 
-fn group() -> IpAddr {
-    Ipv4Addr::new(239, 77, 1, 2).into()
+fn group() -> Ipv6Addr {
+    Ipv4Addr::new(239, 77, 1, 2).to_ipv6_mapped()
 }
 
 fn verbs(device: &str, group: &str) -> Destinations {
@@ -73,7 +73,7 @@ fn layouts_are_the_headers() {
     let mut compiler = match compiler {
         Ok(compiler) => compiler,
         Err(error) => {
-            crate::checks::skipped("module-layouts", format_args!("there is no C compiler: {error}"));
+            obol_checks::skipped("module-layouts", format_args!("there is no C compiler: {error}"));
             return;
         }
     };
