@@ -1,7 +1,7 @@
 //! Who may run drills: the kill switch, abort conditions by probes, approvals, and the audit log.
 
 use crate::support::{Ran, Root, obol, signal, until};
-use obol_fabric::checks::skipped;
+use obol_checks::skipped;
 use obol_fabric::host::peer::user;
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;

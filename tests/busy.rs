@@ -3,7 +3,7 @@
 //! are removed.
 
 use crate::support::Root;
-use obol_fabric::checks::skipped;
+use obol_checks::skipped;
 use std::fs;
 
 /// The field of `/proc/PID/stat` that has the scheduling policy, counted from the one behind the

@@ -2,7 +2,7 @@
 //! closed pipe does.
 
 use crate::support::{Ran, Root, obol, until};
-use obol_fabric::checks::skipped;
+use obol_checks::skipped;
 use serde_json::json;
 use std::fs;
 use std::io::Read;

@@ -2,8 +2,8 @@
 
 use crate::support::{Ran, Root, freeze, has_ended, obol, signal, until, until_or};
 use flate2::read::GzDecoder;
+use obol_checks::skipped;
 use obol_fabric::Name;
-use obol_fabric::checks::skipped;
 use obol_fabric::host::{Cluster, Observed};
 use obol_fabric::metrics::bucket;
 use obol_membership::metrics::{Counter, Histogram};

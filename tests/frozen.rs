@@ -2,7 +2,7 @@
 //! never act in the old view again, and rejoin as new incarnations. The others continue.
 
 use crate::support::{Root, Status, Up, freeze, signal, until_or};
-use obol_fabric::checks::skipped;
+use obol_checks::skipped;
 use obol_profiles::Profile;
 use serde_json::Value;
 use std::fs;

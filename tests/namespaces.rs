@@ -2,7 +2,7 @@
 //! mean something else, so processes that open it from there are refused.
 
 use crate::support::{Ran, Root, Status};
-use obol_fabric::checks::skipped;
+use obol_checks::skipped;
 use std::process::Command;
 
 /// A command of `obol`'s under `unshare`.

@@ -2,7 +2,7 @@
 
 use crate::support::network::Network;
 use crate::support::{Ran, Root, Status, until_or};
-use obol_fabric::checks::skipped;
+use obol_checks::skipped;
 use std::net::Ipv4Addr;
 use std::process::Stdio;
 use std::time::{Duration, Instant};

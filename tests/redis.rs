@@ -2,7 +2,7 @@
 //! `OBOL_CLIENTS` names. Their programs are in `clients/`.
 
 use crate::support::{Root, until};
-use obol_fabric::checks::skipped;
+use obol_checks::skipped;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 

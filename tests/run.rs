@@ -185,7 +185,7 @@ pub(crate) fn parent(pid: i64) -> i64 {
 #[test]
 fn a_program_that_changed_its_user_dies_with_run() {
     if std::fs::read_to_string("/proc/self/status").is_ok_and(|status| !status.contains("Uid:\t0\t0\t0\t0")) {
-        return obol_fabric::checks::skipped("change-user", "only root may change the user of a process");
+        return obol_checks::skipped("change-user", "only root may change the user of a process");
     }
     let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     // By the kernel's control groups where there are any, and by the shim alone.

@@ -4,7 +4,7 @@
 use crate::frozen::Freezer;
 use crate::run::{Background, events, parent, pid_in, read, wrapped};
 use crate::support::{Root, freeze, has_ended, signal, until};
-use obol_fabric::checks::skipped;
+use obol_checks::skipped;
 
 #[test]
 fn a_program_dies_when_run_stands_still_and_does_not_join_when_it_wakes_up() {

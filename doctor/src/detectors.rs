@@ -2,9 +2,9 @@
 
 use crate::{Finding, Severity};
 use obol_chaos::floor::Floors;
-use obol_fabric::detectors::Detectors;
+use obol_deaths::Detection;
+use obol_deaths::Detectors;
 use obol_fabric::host::sched::Slice;
-use obol_fabric::notice::Detection;
 use obol_observe::stats::shown;
 use obol_term::output::Failure;
 use std::path::Path;

@@ -6,7 +6,7 @@ use super::frame::{Reply, Request, Seat};
 use super::probe::Probe;
 use super::watch::{Deaths, Watches};
 use obol_fabric::contract::{Evidence, LinkError, Token};
-use obol_fabric::endpoint::Done;
+use obol_fabric::endpoint::{BackOff, Done};
 use obol_fabric::types::{Address, Instant, Nanos};
 use obol_identity::{Stream, StreamError};
 use std::collections::VecDeque;
@@ -14,9 +14,6 @@ use std::net::SocketAddr;
 
 /// The most bytes that wait for a connection; further posts fail.
 const WAITING_BYTES_MAX: usize = 4 << 20;
-/// The first and the last interval between attempts to connect.
-const BACK_OFF_MIN: Nanos = Nanos::from_millis(2);
-const BACK_OFF_MAX: Nanos = Nanos::from_millis(500);
 
 /// An operation without an answer.
 #[derive(Debug)]
@@ -88,7 +85,7 @@ pub(super) struct Link {
     probe: Probe,
     /// A gateway that does not answer for this long is given up.
     detection: Nanos,
-    back_off: Nanos,
+    back_off: BackOff,
     attempts: u64,
     /// Attempts since there was a connection, or since it was lost.
     failures: u32,
@@ -114,7 +111,7 @@ impl Link {
             unconfirmed: false,
             probe: Probe::new(detection),
             detection,
-            back_off: BACK_OFF_MIN,
+            back_off: BackOff::default(),
             attempts: 0,
             failures: 0,
             starting_until: None,
@@ -274,7 +271,7 @@ impl Link {
         if self.awaits() || self.unconfirmed {
             self.probe.start(now);
         }
-        self.back_off = BACK_OFF_MIN;
+        self.back_off.reset();
         self.starting_until = Some(Instant::ZERO);
         self.failures = 0;
         self.trouble = None;
@@ -283,8 +280,7 @@ impl Link {
 
     /// The connection is lost, or could not be made.
     pub(super) fn lose(&mut self, trouble: String, now: Instant, outcome: &mut Outcome) {
-        let retry_at = now + self.back_off;
-        self.back_off = self.back_off.saturating_mul(2).min(BACK_OFF_MAX);
+        let retry_at = self.back_off.retry_at(now);
         self.trouble = Some(trouble);
         self.failures = self.failures.saturating_add(1);
         if self.starting_until.is_some_and(|until| now < until) {

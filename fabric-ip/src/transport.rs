@@ -8,7 +8,7 @@ use super::link::{Link, Outcome, What};
 use super::poller::Poller;
 use super::pulse_word::{self, PulseWord};
 use obol_fabric::contract::{Evidence, LinkError, Remote, Token};
-use obol_fabric::endpoint::{Done, Endpoint, Owner, Received, Taken, Transport, Wait};
+use obol_fabric::endpoint::{Done, Endpoint, Owner, Received, RemoteDeaths, Taken, Transport, Wait};
 use obol_fabric::host::{
     Cluster, GATEWAY_FLAG, HostError, MAILBOX_FLAG, MappedRegions, REGIONS, Region, clock,
 };
@@ -441,26 +441,6 @@ impl Transport for Ip {
         self.config.host_of(whom.region) == Some(self.host)
     }
 
-    fn watch(&mut self, whom: Address) {
-        let Some(host) = self.elsewhere(whom) else { return };
-        if self.link(host).is_some()
-            && let Some(Some(link)) = self.links.get_mut(usize::from(host))
-        {
-            link.watch(whom, &mut self.outcome);
-        }
-    }
-
-    fn unwatch(&mut self, whom: Address) {
-        let Some(host) = self.elsewhere(whom) else { return };
-        if let Some(Some(link)) = self.links.get_mut(usize::from(host)) {
-            link.unwatch(whom, &mut self.outcome);
-        }
-    }
-
-    fn death(&mut self) -> Option<(Address, Evidence)> {
-        self.outcome.deaths.pop_front()
-    }
-
     /// Connects again where something waits for it.
     fn tidy(&mut self, now: Instant) {
         self.local.tidy(now);
@@ -482,5 +462,27 @@ impl Transport for Ip {
             }
         }
         self.waiting() == 0 && self.outcome.deaths.is_empty()
+    }
+}
+
+impl RemoteDeaths for Ip {
+    fn watch(&mut self, whom: Address) {
+        let Some(host) = self.elsewhere(whom) else { return };
+        if self.link(host).is_some()
+            && let Some(Some(link)) = self.links.get_mut(usize::from(host))
+        {
+            link.watch(whom, &mut self.outcome);
+        }
+    }
+
+    fn unwatch(&mut self, whom: Address) {
+        let Some(host) = self.elsewhere(whom) else { return };
+        if let Some(Some(link)) = self.links.get_mut(usize::from(host)) {
+            link.unwatch(whom, &mut self.outcome);
+        }
+    }
+
+    fn death(&mut self) -> Option<(Address, Evidence)> {
+        self.outcome.deaths.pop_front()
     }
 }

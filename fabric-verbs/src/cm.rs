@@ -24,7 +24,7 @@ use super::sys::{
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
 use core::ptr::{NonNull, null_mut};
-use obol_fabric::deadbeat::VerbsGroup;
+use obol_deaths::deadbeat::VerbsGroup;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};

@@ -14,8 +14,9 @@ use super::post::{To, Verb, Work};
 use super::queue::{PostError, Status};
 use super::registration::Target;
 use obol_fabric::contract::{LinkError, Token};
+use obol_fabric::endpoint::BackOff;
 use obol_fabric::layout::Layout;
-use obol_fabric::types::{Instant, Nanos};
+use obol_fabric::types::Instant;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
@@ -30,9 +31,6 @@ const WAITING_DATAGRAMS_MAX: usize = 32;
 const PROBES_MAX: u32 = 3;
 /// The maximum size of inline WRITEs, where the device supports them.
 pub(crate) const INLINE_BYTES: u32 = 256;
-/// The first and the last retry interval of a link that could not be established.
-const BACK_OFF_MIN: Nanos = Nanos::from_millis(2);
-const BACK_OFF_MAX: Nanos = Nanos::from_millis(500);
 
 /// An entry in the order of the posts.
 #[derive(Debug)]
@@ -96,7 +94,7 @@ pub(crate) struct Link {
     layout: Layout,
     state: State,
     log: LogState,
-    log_back_off: Nanos,
+    log_back_off: BackOff,
     /// The connection of all that is posted to the device.
     current: Plane,
     under_way: VecDeque<Entry>,
@@ -111,7 +109,7 @@ pub(crate) struct Link {
     /// The last WRITE, not posted yet: with a CAS behind it, one completion covers both.
     held: Option<Slot>,
     waiting: VecDeque<Job>,
-    back_off: Nanos,
+    back_off: BackOff,
     /// Why there is no connection.
     trouble: Option<Cause>,
 }
@@ -136,7 +134,7 @@ impl Link {
             layout,
             state: State::Down(Instant::ZERO),
             log: LogState::Down(Instant::ZERO),
-            log_back_off: BACK_OFF_MIN,
+            log_back_off: BackOff::default(),
             current: Plane::Common,
             under_way: VecDeque::with_capacity(DEPTH as usize * 2),
             posted: 0,
@@ -145,7 +143,7 @@ impl Link {
             probes: 0,
             held: None,
             waiting: VecDeque::new(),
-            back_off: BACK_OFF_MIN,
+            back_off: BackOff::default(),
             trouble: None,
         }
     }
@@ -468,7 +466,7 @@ impl Link {
     /// The connection is established.
     pub(crate) fn up(&mut self, attempt: u64, pair: QueuePair, welcome: Welcome, handle: AddressHandle) {
         self.generation = welcome.generation;
-        self.back_off = BACK_OFF_MIN;
+        self.back_off.reset();
         self.trouble = None;
         self.state = State::Up(Box::new(Connection { attempt, pair, welcome, handle }));
     }
@@ -493,7 +491,7 @@ impl Link {
 
     /// The connection to the log is established.
     pub(crate) fn log_up(&mut self, attempt: u64, pair: QueuePair) {
-        self.log_back_off = BACK_OFF_MIN;
+        self.log_back_off.reset();
         self.log = LogState::Up(attempt, pair);
     }
 
@@ -514,8 +512,7 @@ impl Link {
             // A broken connection is retried at once.
             LogState::Up(attempt, pair) => Some(Abandoned { attempt, pair, slots }),
             LogState::Down(_) | LogState::Connecting(_) => {
-                self.log = LogState::Down(now + self.log_back_off);
-                self.log_back_off = self.log_back_off.saturating_mul(2).min(BACK_OFF_MAX);
+                self.log = LogState::Down(self.log_back_off.retry_at(now));
                 None
             }
         };
@@ -565,8 +562,7 @@ impl Link {
                 abandoned.push(Abandoned { attempt, pair, slots: left });
             }
             State::Down(_) | State::Connecting(_) => {
-                self.state = State::Down(now + self.back_off);
-                self.back_off = self.back_off.saturating_mul(2).min(BACK_OFF_MAX);
+                self.state = State::Down(self.back_off.retry_at(now));
             }
         }
         abandoned
@@ -574,7 +570,7 @@ impl Link {
 
     /// Resets the back-off: the peer is known to be reachable.
     pub(crate) fn reset_back_off(&mut self) {
-        self.back_off = BACK_OFF_MIN;
+        self.back_off.reset();
         if let State::Down(from) = &mut self.state {
             *from = Instant::ZERO;
         }

@@ -270,7 +270,7 @@ impl Seal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use obol_fabric::notice::Stage;
+    use obol_deaths::Stage;
 
     /// Two processes; the first knows the datagram key of the second.
     fn two() -> (Seal, Seal, Address) {

@@ -3,8 +3,9 @@
 //! had released it. With the module deadbeat, the other host's kernel reports both by a datagram,
 //! which is accepted if it has the token that the peer sent in the handshake.
 
+use obol_deaths::Stage;
 use obol_fabric::contract::Evidence;
-use obol_fabric::notice::{Notice, Stage};
+use obol_fabric::notice::Notice;
 use obol_fabric::types::Address;
 use std::collections::{HashMap, VecDeque};
 

@@ -24,9 +24,9 @@ use super::queue::{CompletionQueue, Status, WorkCompletion};
 use super::sealing::PeerKey;
 use super::threads::Threads;
 use super::watch::Watches;
+use obol_deaths::deadbeat::VerbsGroup;
 use obol_fabric::contract::{Evidence, LinkError, Remote, Token};
-use obol_fabric::deadbeat::VerbsGroup;
-use obol_fabric::endpoint::{Done, Received, Transport};
+use obol_fabric::endpoint::{Done, Received, RemoteDeaths, Transport};
 use obol_fabric::host::{FIRST_FREE, MappedRegions, PER_HOST, REGIONS, clock};
 use obol_fabric::layout::Layout;
 use obol_fabric::notice::Notice;
@@ -695,15 +695,6 @@ impl Transport for Rdma {
         }
     }
 
-    fn route_to_other_hosts(&self, notice: &[u8]) -> Option<(VerbsGroup, Vec<u8>)> {
-        let group = self.groups.0.get(Group::EVERYONE)?.as_ref()?;
-        Some((group.place.clone(), self.datagrams.framed(notice)?))
-    }
-
-    fn take_notice_counts(&mut self) -> (u64, u64) {
-        self.watches.take_counts()
-    }
-
     fn has_datagrams(&mut self) -> bool {
         self.datagrams.poll()
     }
@@ -725,35 +716,6 @@ impl Transport for Rdma {
                 whom.region < REGIONS && host == u32::from(self.host)
             }
         }
-    }
-
-    fn watch(&mut self, whom: Address) {
-        if self.check_owner(whom).is_err() {
-            self.watches.add_replaced(whom);
-            return;
-        }
-        let Some(Some(link)) = self.links.get_mut(whom.region as usize) else { return };
-        let (generation, due) = (link.generation, link.is_due(clock::now()));
-        let reachable = link.is_up() || link.attempt().is_some() || due;
-        self.watches.add(whom, generation, reachable);
-        if due {
-            self.connect(whom);
-        }
-    }
-
-    fn unwatch(&mut self, whom: Address) {
-        self.watches.remove(whom);
-    }
-
-    fn take_relocated(&mut self) -> Option<Address> {
-        let here = (0..self.watches.len()).filter_map(|index| self.watches.unproved(index));
-        let whom = here.into_iter().find(|whom| self.is_local(*whom))?;
-        self.watches.remove(whom);
-        Some(whom)
-    }
-
-    fn death(&mut self) -> Option<(Address, Evidence)> {
-        self.watches.next()
     }
 
     /// Retries links of watched peers, and to logs.
@@ -786,5 +748,45 @@ impl Transport for Rdma {
         }
         self.take_events();
         !self.poll() && self.ops.results() == 0 && !self.watches.has_events()
+    }
+}
+
+impl RemoteDeaths for Rdma {
+    fn watch(&mut self, whom: Address) {
+        if self.check_owner(whom).is_err() {
+            self.watches.add_replaced(whom);
+            return;
+        }
+        let Some(Some(link)) = self.links.get_mut(whom.region as usize) else { return };
+        let (generation, due) = (link.generation, link.is_due(clock::now()));
+        let reachable = link.is_up() || link.attempt().is_some() || due;
+        self.watches.add(whom, generation, reachable);
+        if due {
+            self.connect(whom);
+        }
+    }
+
+    fn unwatch(&mut self, whom: Address) {
+        self.watches.remove(whom);
+    }
+
+    fn take_relocated(&mut self) -> Option<Address> {
+        let here = (0..self.watches.len()).filter_map(|index| self.watches.unproved(index));
+        let whom = here.into_iter().find(|whom| self.is_local(*whom))?;
+        self.watches.remove(whom);
+        Some(whom)
+    }
+
+    fn route_to_other_hosts(&self, notice: &[u8]) -> Option<(VerbsGroup, Vec<u8>)> {
+        let group = self.groups.0.get(Group::EVERYONE)?.as_ref()?;
+        Some((group.place.clone(), self.datagrams.framed(notice)?))
+    }
+
+    fn take_notice_counts(&mut self) -> (u64, u64) {
+        self.watches.take_counts()
+    }
+
+    fn death(&mut self) -> Option<(Address, Evidence)> {
+        self.watches.next()
     }
 }

@@ -1,11 +1,11 @@
 //! Driving a machine over a fabric of this host, whatever the transport.
 
 use crate::contract::{Fabric, Machine};
-use crate::deadbeat::DeadbeatError;
 use crate::host::{Cluster, Region, Waker};
-use crate::notice::Detection;
 use crate::types::Nanos;
 use core::sync::atomic::AtomicBool;
+use obol_deaths::Detection;
+use obol_deaths::deadbeat::DeadbeatError;
 
 /// A [`Fabric`] with a loop and a region on this host. Daemons and programs are written against
 /// this trait, so that they run over shared memory and over RDMA.

@@ -127,7 +127,7 @@ pub struct Seat {
     pub name: [u64; 3],
     /// The period in nanoseconds in which the application promised progress; 0 for no promise.
     pub progress_within: u64,
-    /// The mechanism that reports the occupant's death first: see [`crate::notice::Detection`];
+    /// The mechanism that reports the occupant's death first: see [`obol_deaths::Detection`];
     /// with eBPF its slot is in the upper half.
     pub detection: u64,
     /// The tokens of its notices of dying and of being dead, see [`crate::notice`]; 0 for none.

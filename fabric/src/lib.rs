@@ -15,16 +15,9 @@
 extern crate self as obol_fabric;
 
 mod atomic;
-pub mod checks;
 pub mod contract;
 #[cfg(not(loom))]
-pub mod deadbeat;
-#[cfg(not(loom))]
-pub mod detectors;
-#[cfg(not(loom))]
 mod drive;
-#[cfg(not(loom))]
-pub mod ebpf;
 #[cfg(not(loom))]
 pub mod endpoint;
 #[cfg(not(loom))]
@@ -34,8 +27,6 @@ pub mod memory;
 pub mod metrics;
 pub mod notice;
 pub mod page;
-#[cfg(not(loom))]
-mod pidfd;
 pub mod recorder;
 #[cfg(not(loom))]
 pub mod remote;

@@ -4,10 +4,10 @@ use crate::network::{Fabric, Network, PORT};
 use crate::service::ServiceManager;
 use crate::voted::Voted;
 use crate::{Deployment, Site};
-use obol_fabric::deadbeat::DeadbeatError;
+use obol_deaths::Detection;
+use obol_deaths::deadbeat::DeadbeatError;
 use obol_fabric::host::sched::pin_to_core;
 use obol_fabric::host::{Cluster, HostError, NameClaim, clock};
-use obol_fabric::notice::Detection;
 use obol_fabric::remote::RegionCopy;
 use obol_fabric::version::Advice;
 use obol_fabric::{

@@ -18,13 +18,13 @@ use crate::remote_reader::{self, RemoteReader};
 use crate::snapshot::{Health, Process, Snapshot};
 use crate::store::Store;
 use crate::{Absence, Deciders, judge, pulse, renewals, timeline};
+use obol_deaths::Detection;
 use obol_fabric::host::{
     Buckets, Cluster, Lives, Observed, Reader, RegionFile, RegionInfo, RegionSnapshot, SeatInfo,
     SnapshotParts, clock,
 };
 use obol_fabric::layout::{Seat, ViewHead};
 use obol_fabric::metrics::{COUNTER_WORDS, HISTOGRAM_WORDS};
-use obol_fabric::notice::Detection;
 use obol_fabric::version::Version;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId, page};
 use obol_fabric_ip::PulseReport;

@@ -1,6 +1,6 @@
 //! The state of a cluster at one moment.
 
-use obol_fabric::notice::Detection;
+use obol_deaths::Detection;
 use obol_fabric::version::Version;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, Page, ViewId};
 use obol_membership::consensus::Head;

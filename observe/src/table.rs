@@ -1,8 +1,8 @@
 //! A cluster as a table of text: one line per process.
 
 use crate::{LeaseStatus, Process, Snapshot};
+use obol_deaths::Detection;
 use obol_fabric::Nanos;
-use obol_fabric::notice::Detection;
 use obol_membership::Kind;
 use obol_membership::metrics::Counter;
 use std::collections::HashSet;

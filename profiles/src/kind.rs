@@ -15,7 +15,7 @@ pub const SCHEMA: u32 = 1;
 const LINE_CHARS_MAX: usize = 200;
 
 /// The maximum length of a device's name: the kernel's limit.
-const DEVICE_BYTES_MAX: usize = obol_fabric::deadbeat::DEVICE_NAME_MAX;
+const DEVICE_BYTES_MAX: usize = obol_deaths::deadbeat::DEVICE_NAME_MAX;
 
 /// The type of a key, and where it is stored in a profile.
 #[derive(Debug)]

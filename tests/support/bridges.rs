@@ -1,7 +1,7 @@
 //! Hosts as network namespaces, joined by bridges: each path between them is a bridge of its own. By
 //! iproute2's `ip`. Needs root.
 
-use obol_fabric::checks::skipped;
+use obol_checks::skipped;
 use std::net::Ipv4Addr;
 use std::process::{Child, Command, Stdio};
 

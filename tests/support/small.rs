@@ -1,6 +1,6 @@
 //! A file system that is soon full.
 
-use obol_fabric::checks::skipped;
+use obol_checks::skipped;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

@@ -29,7 +29,7 @@ as_root() {
   fi
 }
 
-# skipped CHECK WHY: counts a check that cannot be made here, as obol_fabric::checks does. The summary of `run` names it.
+# skipped CHECK WHY: counts a check that cannot be made here, as obol_checks does. The summary of `run` names it.
 skipped() {
   say "skipped: $1: $2"
   [ -z "${VM_SKIPS:-}" ] || printf '%s\n' "$1" >>"$VM_SKIPS"

@@ -2,10 +2,10 @@
 //! kernel module.
 
 use clap::Subcommand;
+use obol_deaths::Detection;
+use obol_deaths::Detectors;
+use obol_deaths::ebpf::{self, EbpfError};
 use obol_fabric::Name;
-use obol_fabric::detectors::Detectors;
-use obol_fabric::ebpf::{self, EbpfError};
-use obol_fabric::notice::Detection;
 use obol_term::output::{self, Failure};
 use std::fs;
 use std::path::Path;

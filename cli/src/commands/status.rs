@@ -3,7 +3,7 @@
 use clap::Args;
 use obol_chaos::drills::agent::halt;
 use obol_chaos::drills::agent::undo_record::left_by_drills;
-use obol_fabric::notice::Detection;
+use obol_deaths::Detection;
 use obol_fabric::version::Version;
 use obol_fabric::{Name, Nanos};
 use obol_fabric_ip::{PulsePath, PulsePeer, PulseReport};

@@ -1,7 +1,7 @@
 //! A network namespace of a test's own, with faults of the network, by iproute2's `ip` and `tc`. Needs
 //! root.
 
-use obol_fabric::checks::skipped;
+use obol_checks::skipped;
 use std::net::Ipv4Addr;
 use std::process::{Child, Command, Stdio};
 

@@ -171,7 +171,7 @@ fn all_definitions_are_those_of_the_headers() {
     if !probed.as_ref().is_ok_and(|p| p.status.success()) {
         assert!(!required, "no headers of libibverbs and librdmacm, or no C compiler: {probed:?}");
         let wanted = "install libibverbs-dev, librdmacm-dev and a C compiler to compare with the headers";
-        obol_fabric::checks::skipped("verbs-headers", wanted);
+        obol_checks::skipped("verbs-headers", wanted);
         return;
     }
     let questions = questions();

@@ -3,8 +3,8 @@
 use crate::cluster::Plan;
 use crate::links::{TWO, Two};
 use crate::support::until;
-use obol_fabric::checks::skipped;
-use obol_fabric::deadbeat::Deadbeat;
+use obol_checks::skipped;
+use obol_deaths::deadbeat::Deadbeat;
 use obol_fabric::{Evidence, Fabric};
 
 /// The module's counters; root can read them.

@@ -1,6 +1,6 @@
 //! A device, memory, and two connected queue pairs on it.
 
-use obol_fabric::checks::skipped;
+use obol_checks::skipped;
 use obol_fabric::{Layout, Limits};
 use obol_fabric_verbs::arena::{Arena, HugePages};
 use obol_fabric_verbs::device::DeviceSelector;

@@ -3,15 +3,16 @@
 //! transport.
 #![allow(unsafe_code)]
 
+mod back_off;
 mod run;
 pub(crate) mod transport;
 
+pub use back_off::BackOff;
 pub use run::Wait;
-pub use transport::{Done, Received, Transport};
+pub use transport::{Done, Received, RemoteDeaths, Transport};
 
 use crate::atomic::AtomicU64;
 use crate::contract::{DATAGRAM_BYTES_MAX, Fabric, Group, Remote, SeatStatus, Token};
-use crate::deadbeat::DeadbeatError;
 use crate::drive::Drive;
 use crate::host::cluster::Cluster;
 use crate::host::death::{self, Registration};
@@ -27,7 +28,6 @@ use crate::host::{clock, futex, reader};
 use crate::layout::Layout;
 use crate::memory;
 use crate::metrics::{self, COUNTER_WORDS, CounterSlot, FabricCounter, HISTOGRAM_WORDS, HistogramSlot};
-use crate::notice::Detection;
 use crate::page::{self, Page};
 use crate::recorder::{self, EventCode, Record};
 use crate::rights::{Change, Permission, Writers};
@@ -35,6 +35,8 @@ use crate::types::{Address, Incarnation, Instant, Name, Nanos, RegionOwner, View
 use core::mem::{ManuallyDrop, offset_of};
 use core::ops::Range;
 use core::sync::atomic::{Ordering, fence};
+use obol_deaths::Detection;
+use obol_deaths::deadbeat::DeadbeatError;
 use run::Pace;
 
 /// The owner of an endpoint.

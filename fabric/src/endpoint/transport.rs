@@ -2,10 +2,10 @@
 //! all transports: the region, seats, deaths of this host's processes, and the loop.
 
 use crate::contract::{Completion, Evidence, LinkError, Remote, Token};
-use crate::deadbeat::VerbsGroup;
 use crate::host::mapped::MappedRegions;
 use crate::rights::Change;
 use crate::types::{Address, Instant};
+use obol_deaths::deadbeat::VerbsGroup;
 
 /// The result of a posted operation, until it is delivered.
 #[derive(Debug)]
@@ -48,8 +48,36 @@ pub enum Received {
     Refused,
 }
 
+/// Reports the deaths of processes of other hosts. Those of this host are reported by its kernel:
+/// see [`crate::host`]. A transport that reaches no other host has nothing to say here.
+pub trait RemoteDeaths {
+    /// Watches a process of another host.
+    fn watch(&mut self, _whom: Address) {}
+    /// Ends a watch of a process of another host.
+    fn unwatch(&mut self, _whom: Address) {}
+    /// An event about a watched process.
+    fn death(&mut self) -> Option<(Address, Evidence)> {
+        None
+    }
+    /// A watched process that was assumed to be of another host and turned out to be of this one:
+    /// its watch ends here and has to be renewed. For example, a coordinator that was watched
+    /// before it started.
+    fn take_relocated(&mut self) -> Option<Address> {
+        None
+    }
+    /// The destination by which the kernel can notify other hosts of this process's death, and the
+    /// encoded notice. `None` if there is none (yet).
+    fn route_to_other_hosts(&self, _notice: &[u8]) -> Option<(VerbsGroup, Vec<u8>)> {
+        None
+    }
+    /// Accepted and rejected notices from kernels of other hosts since the last call.
+    fn take_notice_counts(&mut self) -> (u64, u64) {
+        (0, 0)
+    }
+}
+
 /// Transports operations and datagrams. Nothing here blocks.
-pub trait Transport {
+pub trait Transport: RemoteDeaths {
     /// As [`crate::Fabric::read`].
     fn read(&mut self, from: Remote, len: u32, token: Token);
     /// As [`crate::Fabric::write`].
@@ -110,28 +138,6 @@ pub trait Transport {
     fn regions(&mut self) -> &mut MappedRegions;
     /// Whether the process at this address runs on this host, whose kernel then reports its death.
     fn is_local(&self, whom: Address) -> bool;
-    /// Watches a process of another host.
-    fn watch(&mut self, whom: Address);
-    /// Ends a watch of a process of another host.
-    fn unwatch(&mut self, whom: Address);
-    /// A watched process that was assumed to be of another host and turned out to be of this one:
-    /// its watch ends here and has to be renewed. For example, a coordinator that was watched
-    /// before it started.
-    fn take_relocated(&mut self) -> Option<Address> {
-        None
-    }
-    /// The destination by which the kernel can notify other hosts of this process's death, and the
-    /// encoded notice. `None` if there is none (yet).
-    fn route_to_other_hosts(&self, _notice: &[u8]) -> Option<(VerbsGroup, Vec<u8>)> {
-        None
-    }
-    /// Accepted and rejected notices from kernels of other hosts since the last call.
-    fn take_notice_counts(&mut self) -> (u64, u64) {
-        (0, 0)
-    }
-    /// An event about a process of another host.
-    fn death(&mut self) -> Option<(Address, Evidence)>;
-
     /// Performs periodic work.
     fn tidy(&mut self, now: Instant);
     /// Requests a ring of the doorbell on the next external event. `false` if there is one already,

@@ -4,18 +4,18 @@
 
 use crate::Drive;
 use crate::contract::{Evidence, Fabric};
-use crate::deadbeat::Deadbeat;
-use crate::ebpf::{self, DIRECTORY, Loaded, Programs};
 use crate::endpoint::transport::Transport;
 use crate::endpoint::{Owner, Wait};
 use crate::host::fork::tests::forked;
 use crate::host::test::{made, name};
 use crate::host::{Cluster, Process, Region, clock};
-use crate::notice::{Detection, Stage};
 use crate::shm::Endpoint;
 use crate::types::Address;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
+use obol_deaths::deadbeat::Deadbeat;
+use obol_deaths::ebpf::{self, DIRECTORY, Loaded, Programs};
+use obol_deaths::{Detection, Stage};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
@@ -31,7 +31,7 @@ fn with_programs(test: impl FnOnce(Loaded) + Send + 'static) {
             test(loaded);
             ebpf::unload().expect("unloaded");
         }
-        Err(why) => crate::checks::skipped("ebpf-here", why),
+        Err(why) => obol_checks::skipped("ebpf-here", why),
     });
     thread.join().expect("the test has passed");
 }

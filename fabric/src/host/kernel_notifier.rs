@@ -4,19 +4,19 @@
 //!
 //! This is optional: the words of [`crate::host::death`] and pidfds report every death in any case.
 
-use crate::deadbeat::{Deadbeat, DeadbeatError, Destinations, Registration, UdpGroup, VerbsGroup};
-use crate::ebpf::{Deaths, EbpfError, Programs, Tokens};
 use crate::host::notice_listener::{self, Inbox, NoticeListener};
 use crate::host::process::{Held, Process};
 use crate::host::region::Region;
 use crate::host::{Waker, cluster};
 use crate::layout::Seat;
-use crate::notice::{Detection, NOTICE_BYTES, Notice, Stage};
+use crate::notice::{NOTICE_BYTES, Notice};
 use crate::types::{Address, Instant, Nanos};
 use core::mem::offset_of;
 use core::sync::atomic::Ordering;
+use obol_deaths::deadbeat::{Deadbeat, DeadbeatError, Destinations, Registration, UdpGroup, VerbsGroup};
+use obol_deaths::ebpf::{Deaths, EbpfError, Programs, Tokens};
+use obol_deaths::{Detection, Stage};
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -210,7 +210,7 @@ impl KernelNotifier {
     fn register_with_module(&self) -> Result<Registered, DeadbeatError> {
         let device = Deadbeat::open()?;
         let udp = UdpGroup {
-            group: IpAddr::V4(notice_listener::group(self.cluster)),
+            group: notice_listener::group(self.cluster).to_ipv6_mapped(),
             port: notice_listener::PORT,
             interface: Some(notice_listener::INTERFACE.to_owned()),
             hops: 1,

@@ -8,14 +8,15 @@
 //! died.
 #![allow(unsafe_code)]
 
-use crate::ebpf::{Deaths, Wakes};
 use crate::host::Waker;
 use crate::host::region::Region;
 use crate::layout::Seat;
-use crate::notice::{Detection, NOTICE_BYTES, Notice, Stage};
+use crate::notice::{NOTICE_BYTES, Notice};
 use crate::types::Address;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use obol_deaths::ebpf::{Deaths, Wakes};
+use obol_deaths::{Detection, Stage};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;

@@ -2,8 +2,8 @@
 //! as proof of death.
 #![allow(unsafe_code)]
 
-use crate::pidfd::{ended, ended_within};
 use crate::types::Nanos;
+use obol_deaths::pidfd::{ended, ended_within};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, waitpid};
 use std::collections::{BTreeSet, HashMap};
@@ -172,7 +172,7 @@ impl Held {
     /// the wait early.
     #[must_use]
     pub fn wait_ended(&self, timeout: Nanos) -> bool {
-        ended_within(&self.0, timeout)
+        ended_within(&self.0, timeout.to_std())
     }
 
     /// Sends it a signal by its number.

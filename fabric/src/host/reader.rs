@@ -5,12 +5,12 @@ use crate::host::seats::{Answer, Request};
 use crate::layout::{Header, Layout, Seat, ViewHead};
 use crate::memory;
 use crate::metrics::{self, COUNTER_WORDS, HISTOGRAM_WORDS, HISTOGRAMS, HistogramSlot};
-use crate::notice::Detection;
 use crate::page::{self, Page, TORN_READS_MAX};
 use crate::recorder::{self, EventCode, Stamped};
 use crate::types::{Incarnation, Instant, Name, ViewId};
 use crate::version::Version;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
+use obol_deaths::Detection;
 use zerocopy::FromBytes;
 
 /// Reads a region.

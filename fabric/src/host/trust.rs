@@ -146,8 +146,8 @@ impl Trust {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checks::skipped;
     use crate::host::test::Root;
+    use obol_checks::skipped;
     use std::fs::Permissions;
     use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 

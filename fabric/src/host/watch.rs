@@ -6,17 +6,18 @@
 //! `i - 1`, any other process claims one of the rest. A watcher without a word polls word 0.
 
 use crate::contract::{Evidence, LinkError};
-use crate::ebpf::Deaths;
 use crate::host::futex::{TID_MASK, WAITERS, Waiter, waiter};
 use crate::host::mapped::MappedRegions;
 use crate::host::notice_listener::{Inbox, WatchedSeat};
 use crate::host::process::{Life, Process};
 use crate::host::table::REGIONS;
 use crate::layout::{DEATH_WORDS, PROPOSERS_MAX};
-use crate::notice::{Notice, Stage};
-use crate::pidfd;
+use crate::notice::Notice;
 use crate::types::{Address, Instant, Nanos, RegionOwner};
 use core::sync::atomic::{AtomicU32, Ordering};
+use obol_deaths::Stage;
+use obol_deaths::ebpf::Deaths;
+use obol_deaths::pidfd;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

@@ -2,8 +2,8 @@
 //! unless a drill delays the link; only their completions wait for the loop. Datagrams go through
 //! lanes in the receiver's region.
 
-use crate::contract::{Evidence, LinkError, Remote, Token};
-use crate::endpoint::transport::{Done, Received, Transport};
+use crate::contract::{LinkError, Remote, Token};
+use crate::endpoint::transport::{Done, Received, RemoteDeaths, Transport};
 use crate::endpoint::{Endpoint, Owner, Taken, Wait};
 use crate::host::clock;
 use crate::host::cluster::Cluster;
@@ -331,14 +331,6 @@ impl Transport for Memory {
         true
     }
 
-    fn watch(&mut self, _: Address) {}
-
-    fn unwatch(&mut self, _: Address) {}
-
-    fn death(&mut self) -> Option<(Address, Evidence)> {
-        None
-    }
-
     /// Frees the lanes of senders that are gone.
     fn tidy(&mut self, _: Instant) {
         let regions = &mut self.links.regions;
@@ -350,3 +342,6 @@ impl Transport for Memory {
         true
     }
 }
+
+/// All processes are of this host.
+impl RemoteDeaths for Memory {}

@@ -3,7 +3,7 @@
 use super::{Detector, Fault, Measured, Plan, Report, Silences, lasts, silenced};
 use crate::drillfile::Drill;
 use crate::drills::{Fleet, Host, Journal, Verdict};
-use obol_fabric::detectors::Detectors as Deaths;
+use obol_deaths::Detectors as Deaths;
 use obol_fabric::host::{Cluster, clock};
 use obol_fabric::{Name, Nanos};
 use obol_fide::detectors::{

@@ -6,12 +6,12 @@ use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Command, Stdio};
 
-fn udp(group: IpAddr, port: u16) -> Destinations {
+fn udp(group: Ipv6Addr, port: u16) -> Destinations {
     Destinations { udp: Some(UdpGroup { group, port, interface: None, hops: 1 }), verbs: None }
 }
 
-fn group() -> IpAddr {
-    Ipv4Addr::new(239, 77, 1, 2).into()
+fn group() -> Ipv6Addr {
+    Ipv4Addr::new(239, 77, 1, 2).to_ipv6_mapped()
 }
 
 fn verbs(device: &str, group: &str) -> Destinations {
@@ -73,7 +73,7 @@ fn layouts_are_the_headers() {
     let mut compiler = match compiler {
         Ok(compiler) => compiler,
         Err(error) => {
-            crate::checks::skipped("module-layouts", format_args!("there is no C compiler: {error}"));
+            obol_checks::skipped("module-layouts", format_args!("there is no C compiler: {error}"));
             return;
         }
     };
@@ -103,7 +103,7 @@ fn another_device_is_taken_for_another_version() {
 fn destinations_must_be_multicast_groups() {
     let wrong = [
         Destinations::default(),
-        udp(Ipv4Addr::LOCALHOST.into(), 1),
+        udp(Ipv4Addr::LOCALHOST.to_ipv6_mapped(), 1),
         udp(Ipv6Addr::LOCALHOST.into(), 1),
         udp(group(), 0),
         verbs("", "ff0e::1"),

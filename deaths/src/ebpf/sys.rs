@@ -322,7 +322,6 @@ pub(super) fn map(map: BorrowedFd<'_>, bytes: usize) -> io::Result<core::ptr::No
 }
 
 /// Tries to map the second page of a map for writing.
-#[cfg(test)]
 pub(super) fn map_for_writing(map: BorrowedFd<'_>) -> io::Result<()> {
     const PAGE_BYTES: usize = 4096;
     let access = ProtFlags::READ | ProtFlags::WRITE;

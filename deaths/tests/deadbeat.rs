@@ -2,12 +2,12 @@
 //! so it is run in a VM (`tests/vm`), where `OBOL_DEADBEAT=require` makes its absence a failure.
 //! `OBOL_DEADBEAT_INTERFACE` names an interface with multicast.
 
-use obol_fabric::checks::skipped;
-use obol_fabric::deadbeat::{Deadbeat, DeadbeatError, Destinations, Registration, UdpGroup, VerbsGroup};
-use obol_fabric::host::Process;
+use obol_checks::skipped;
+use obol_deaths::deadbeat::{Deadbeat, DeadbeatError, Destinations, Registration, UdpGroup, VerbsGroup};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -51,7 +51,8 @@ fn opened(socket: &UdpSocket) -> Deadbeat {
 }
 
 fn destinations(at: SocketAddr) -> Destinations {
-    let udp = UdpGroup { group: GROUP.into(), port: at.port(), interface: Some(interface()), hops: 1 };
+    let udp =
+        UdpGroup { group: GROUP.to_ipv6_mapped(), port: at.port(), interface: Some(interface()), hops: 1 };
     Destinations { udp: Some(udp), verbs: None }
 }
 
@@ -68,8 +69,13 @@ fn victim() -> Child {
     child
 }
 
+fn pidfd(child: &Child) -> OwnedFd {
+    let pid = Pid::from_raw(child.id().cast_signed()).expect("a process");
+    pidfd_open(pid, PidfdFlags::empty()).expect("held")
+}
+
 fn registered(deadbeat: &Deadbeat, child: &Child, dying: &[u8], dead: &[u8]) -> Registration {
-    let held = Process::of(child.id()).and_then(Process::hold).expect("held");
+    let held = pidfd(child);
     deadbeat.register(held.as_fd(), dying, dead).expect("registered")
 }
 
@@ -140,7 +146,7 @@ fn what_can_not_be_is_refused() {
     let at = socket.local_addr().expect("bound");
     let fresh = Deadbeat::open().expect("opened");
     let mut child = victim();
-    let held = Process::of(child.id()).and_then(Process::hold).expect("held");
+    let held = pidfd(&child);
 
     let early = fresh.register(held.as_fd(), b"", b"x");
     assert!(matches!(early, Err(DeadbeatError::Destination { .. })), "{early:?}");

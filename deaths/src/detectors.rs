@@ -1,8 +1,8 @@
 //! Which death detectors this host has for the processes of one user.
 
+use crate::Detection;
 use crate::deadbeat::Deadbeat;
 use crate::ebpf::Programs;
-use crate::notice::Detection;
 use serde::{Serialize, Serializer};
 
 /// Which death detectors this host has.

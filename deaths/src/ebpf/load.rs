@@ -305,7 +305,7 @@ mod tests {
         let types = fs::read(KERNEL_TYPES).ok().and_then(|types| Types::read(&types));
         let (types, mut maps) = match (types, make_maps()) {
             (Some(types), Ok(maps)) => (types, maps),
-            (_, maps) => return crate::checks::skipped("ebpf-here", format!("{:?}", maps.err())),
+            (_, maps) => return obol_checks::skipped("ebpf-here", format!("{:?}", maps.err())),
         };
         maps.remove(Pin::Wakes.into_str());
         place_all(&types, &maps).expect("the kernel accepts the rest");

@@ -14,7 +14,7 @@ mod sys;
 
 pub use load::{Loaded, load, unload};
 
-use crate::notice::Stage;
+use crate::Stage;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -212,16 +212,16 @@ pub struct Wakes(OwnedFd);
 impl Wakes {
     /// Has `epoll` return `data` at each such signal. At each only once, because the map is always ready
     /// by its level.
-    pub(crate) fn wait_with(&self, epoll: &OwnedFd, data: EventData) -> io::Result<()> {
+    pub fn wait_with(&self, epoll: &OwnedFd, data: EventData) -> io::Result<()> {
         Ok(epoll::add(epoll, &self.0, data, EventFlags::OUT | EventFlags::ET)?)
     }
 }
 
 /// Tries to map for writing the page with the fill level of the map that wakes. Only the programs may
-/// fill it.
-#[cfg(test)]
-pub(crate) fn map_wakes_for_writing() -> io::Result<()> {
-    let map = sys::get(load::c_path(&Pin::Wakes.path()).expect("a path").as_c_str(), sys::READ_WRITE)?;
+/// fill it: a test shows that the kernel refuses this.
+pub fn map_wakes_for_writing() -> io::Result<()> {
+    let map =
+        sys::get(load::c_path(&Pin::Wakes.path()).map_err(io::Error::other)?.as_c_str(), sys::READ_WRITE)?;
     sys::map_for_writing(map.as_fd())
 }
 

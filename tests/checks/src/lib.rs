@@ -1,4 +1,4 @@
-//! For tests of this workspace: a check that cannot run here is reported and counted as skipped.
+//! For tests: a check that cannot run here is reported and counted as skipped.
 
 use std::fmt::Display;
 use std::fs::File;

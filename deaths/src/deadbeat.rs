@@ -12,7 +12,6 @@ mod raw;
 
 use crate::ebpf::EbpfError;
 use crate::pidfd;
-use crate::types::mapped;
 pub use raw::NOTICE_BYTES_MAX;
 
 use raw::{ABI, DEVICE_NAME_BYTES, RawConfiguration, RawRegistration, UDP, VERBS};
@@ -22,7 +21,7 @@ use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::Ipv6Addr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -37,8 +36,8 @@ pub const DEVICE_NAME_MAX: usize = DEVICE_NAME_BYTES - 1;
 /// A UDP multicast group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UdpGroup {
-    /// Its address.
-    pub group: IpAddr,
+    /// Its address, an IPv4 one mapped.
+    pub group: Ipv6Addr,
     /// Its port.
     pub port: u16,
     /// The outgoing network interface; without one the host's routes decide.
@@ -296,11 +295,11 @@ impl Destinations {
             });
         }
         if let Some(udp) = &self.udp {
-            if !udp.group.is_multicast() || udp.port == 0 {
+            if !udp.group.to_canonical().is_multicast() || udp.port == 0 {
                 return Err(wrong("a UDP group has a multicast address and a port"));
             }
             raw.destinations |= UDP;
-            raw.udp.group = mapped(udp.group).octets();
+            raw.udp.group = udp.group.octets();
             raw.udp.port = udp.port;
             raw.udp.hops = udp.hops;
             raw.udp.interface = udp.interface.as_deref().map_or(Ok(0), interface_index)?;
