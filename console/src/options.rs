@@ -2,7 +2,7 @@
 
 use crate::theme::Theme;
 use clap::{Args, ValueEnum};
-use obol_profiles::duration;
+use obol_config::duration;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

@@ -11,11 +11,11 @@ mod promise;
 
 use clap::Args;
 use obol_chaos::drills::{Host, undo_record};
+use obol_config::duration;
 use obol_fabric::host::HostError;
 use obol_fabric::{Name, Nanos};
 use obol_node::{Hosts, Site, SiteError};
 use obol_profiles::Profile;
-use obol_profiles::duration;
 use obol_term::output::{self, Failure};
 use pauses::Pauses;
 use promise::Promises;

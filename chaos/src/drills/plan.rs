@@ -7,9 +7,9 @@ use super::halt;
 use super::select::{Chosen, Supervisor, choose};
 use super::subject::Subject;
 use crate::drillfile::Drill;
+use obol_config::duration;
 use obol_fabric::Name;
 use obol_observe::{Process, Snapshot};
-use obol_profiles::duration;
 use serde::Serialize;
 use std::path::PathBuf;
 

@@ -1,11 +1,10 @@
 //! SIGSTOP, then SIGCONT: simulates a failed kernel.
 
 use super::{Armed, Arming, Effect, Fault, Scope, Simulated};
-use crate::drillfile::section::Section;
 use crate::drills::channel::Injection;
 use crate::drills::undo_record::{Record, Undone};
+use obol_config::{Problems, Section};
 use obol_fabric::host::{Cluster, Held, Process};
-use obol_profiles::document::Faults;
 use std::io;
 use std::sync::Arc;
 
@@ -26,7 +25,7 @@ impl Fault for Freeze {
         Effect::Stops
     }
 
-    fn parse(&self, _section: &mut Section<'_, '_>, _faults: &mut Faults) -> Arc<dyn Fault> {
+    fn parse(&self, _section: &mut Section<'_, '_>, _problems: &mut Problems) -> Arc<dyn Fault> {
         Arc::new(*self)
     }
 

@@ -24,14 +24,13 @@ pub use kill::Kill;
 use links::Network;
 
 use crate::drillfile::guards::Guards;
-use crate::drillfile::section::Section;
 use crate::drillfile::target::TargetKind;
 use crate::drills::channel::Injection;
 use crate::drills::undo_record::{Record, Undone};
+use obol_config::{Problems, Section};
 use obol_fabric::host::{Cluster, Held, Process};
 use obol_node::Deployment;
 use obol_observe::Snapshot;
-use obol_profiles::document::Faults;
 use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
@@ -190,7 +189,7 @@ pub trait Fault: fmt::Debug + Send + Sync {
     }
 
     /// Reads these keys.
-    fn parse(&self, section: &mut Section<'_, '_>, faults: &mut Faults) -> Arc<dyn Fault>;
+    fn parse(&self, section: &mut Section<'_, '_>, problems: &mut Problems) -> Arc<dyn Fault>;
 
     /// Why it cannot or must not be injected here.
     fn refusal(&self, _planning: Planning<'_>) -> Option<&'static str> {

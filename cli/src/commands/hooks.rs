@@ -3,6 +3,7 @@
 use crate::logging::LogOptions;
 use crate::signals;
 use clap::Subcommand;
+use obol_config::nearest;
 use obol_console::incidents::Incidents;
 use obol_fabric::Name;
 use obol_hooks::{Action, Config, Dispatcher, Event, Kind, Receiver, Severity, State, dead};
@@ -10,7 +11,6 @@ use obol_node::ClusterLocation;
 use obol_node::Site;
 use obol_node::network::print_id;
 use obol_observe::calendar::unix_now;
-use obol_profiles::document::nearest;
 use obol_term::output::{self, Failure};
 use serde::Serialize;
 use serde_json::Map;

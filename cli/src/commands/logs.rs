@@ -4,6 +4,7 @@
 use crate::names::{self, Known};
 use clap::Args;
 use obol_chaos::hosts::further_hosts;
+use obol_config::nearest;
 use obol_fabric::{Name, Nanos, ViewId};
 use obol_logs::read::{self, Found, JournalReader, Query, STAMP, Seconds, Tail};
 use obol_logs::when::{When, end_of};
@@ -12,7 +13,6 @@ use obol_node::Site;
 use obol_node::network::print_id;
 use obol_observe::calendar::{self, TwoClocks, unix_now};
 use obol_observe::{ObservedEvent, Observer};
-use obol_profiles::document::nearest;
 use obol_term::output::{self, Failure};
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::path::{Path, PathBuf};

@@ -3,13 +3,13 @@
 use crate::{alone, signals};
 use clap::Args;
 use obol_chaos::control;
+use obol_config::duration;
 use obol_fabric::host;
 use obol_fabric::identity::Duty;
 use obol_fabric::{Incarnation, Name, Release, Version};
 use obol_membership::Kind;
 use obol_node::{FileLock, Site};
 use obol_observe::{Health, Observer, Process, RunningGateway, Snapshot, examine_keys};
-use obol_profiles::duration;
 use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::path::Path;

@@ -1,9 +1,9 @@
 //! Delays of a network: recorded, or drawn from a model.
 
+use obol_config::file;
 use obol_fabric::Nanos;
 use obol_fabric::sim::Rng;
 use obol_observe::network_recording::{self, BYTES_MAX, Fault, NetworkRecording, Stream, Times};
-use obol_profiles::file;
 use std::path::Path;
 
 /// Frames of a modelled network.

@@ -13,10 +13,10 @@ use obol_chaos::drills::engines::{
     Answers, End, Fault, HEADS, Measured, Measuring, Repetition, Report, TEXT_COLUMNS,
 };
 use obol_chaos::running::{Running, START_TIMEOUT, Shape};
+use obol_config::duration;
 use obol_fabric::host::clock;
 use obol_fabric::{Instant, Nanos, ViewId};
 use obol_profiles::Profile;
-use obol_profiles::duration;
 use obol_smr::VOTERS_MAX;
 use obol_term::output::{self, Failure};
 use std::path::{Path, PathBuf};

@@ -6,13 +6,13 @@ use crate::ending::unused_elsewhere;
 use crate::logging::LogOptions;
 use crate::signals;
 use clap::Args;
+use obol_config::duration;
 use obol_fabric::host::{NameClaim, program, sched};
 use obol_fabric::{Drive, Name, Nanos};
 use obol_kv::{Node, SERVER_PREFIX, Server, ServerState, Service, Shard};
 use obol_logs::{Line, Severity};
 use obol_node::Site;
 use obol_node::endpoint::Act;
-use obol_profiles::duration;
 use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::path::Path;
@@ -30,7 +30,7 @@ pub(crate) struct Options {
     #[command(flatten)]
     sharding: Sharding,
     /// Poll interval; 0 keeps an otherwise unused core busy for each shard
-    #[arg(long, value_name = "TIME", value_parser = pause, default_value = "20us")]
+    #[arg(long, value_name = "TIME", value_parser = duration::argument_or_zero, default_value = "20us")]
     poll_every: Duration,
     /// Stay on this core; further shards on those that follow
     #[arg(long, value_name = "N")]
@@ -66,11 +66,6 @@ fn server_name(text: &str) -> Result<Name, String> {
         }
         None => Err(format!("a server's name begins with `{SERVER_PREFIX}`, such as {SERVER_PREFIX}1")),
     }
-}
-
-/// A span that may be zero.
-fn pause(text: &str) -> Result<Duration, String> {
-    if text == "0" { Ok(Duration::ZERO) } else { duration::argument(text) }
 }
 
 #[derive(Serialize)]

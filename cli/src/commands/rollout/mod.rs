@@ -11,13 +11,13 @@ use forwarder::Forwarder;
 use obol_chaos::rollout::{
     Ahead, Compared, Ended, Limit, LimitError, Looks, Report, Subject, Verdict, Watcher, judge,
 };
+use obol_config::duration;
 use obol_fabric::host::clock;
 use obol_fabric::{Name, Nanos};
 use obol_hooks::missing_program;
 use obol_observe::annotations::{CHARS_MAX, Mark, RolloutMark, RolloutStep};
 use obol_observe::calendar::unix_now;
 use obol_observe::{Health, Percentile};
-use obol_profiles::duration;
 use obol_term::output::{self, Failure};
 use std::io::{ErrorKind, IsTerminal, Write as _};
 use std::path::{Path, PathBuf};

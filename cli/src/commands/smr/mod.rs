@@ -14,9 +14,9 @@ pub(crate) mod store;
 
 use crate::names;
 use clap::{Args, Subcommand};
+use obol_config::duration;
 use obol_fabric::{Drive, Name, Nanos};
 use obol_node::Site;
-use obol_profiles::duration;
 use obol_replica::{ClientMember, ReplicaError, Work, named};
 use obol_smr::{
     Batch, CLIENT_PREFIX, Client, Done, KEY_BYTES_MAX, KeyValue, Operation, REPLICA_PREFIX, VOTERS_MAX,

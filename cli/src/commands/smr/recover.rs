@@ -2,11 +2,11 @@
 
 use super::failure;
 use clap::Args;
+use obol_config::duration;
 use obol_fabric::Name;
 use obol_node::Site;
 use obol_observe::Observer;
 use obol_observe::replicas::{Doing, Log, Replica, Replicas};
-use obol_profiles::duration;
 use obol_replica::{ReplicaError, named};
 use obol_smr::{Preset, REPLICA_PREFIX};
 use obol_term::output::{self, Failure};

@@ -5,10 +5,10 @@ use super::preset::PresetName;
 use crate::ending::unused_elsewhere;
 use crate::signals;
 use clap::{Args, ValueEnum};
+use obol_config::duration;
 use obol_fabric::host::{NameClaim, Waker, program, sched};
 use obol_fabric::{Drive, Name, Nanos};
 use obol_node::Site;
-use obol_profiles::duration;
 use obol_replica::{Observer, ReplicaError, Settings, named};
 use obol_resp::{Front, Server};
 use obol_smr::{
@@ -56,7 +56,7 @@ pub(crate) struct Options {
     #[arg(long, conflicts_with = "voters")]
     unreplicated: bool,
     /// Poll interval; 0 keeps an otherwise unused core busy
-    #[arg(long, value_name = "TIME", value_parser = pause, default_value = "20us")]
+    #[arg(long, value_name = "TIME", value_parser = duration::argument_or_zero, default_value = "20us")]
     poll_every: Duration,
     /// Stay on this core
     #[arg(long, value_name = "N")]
@@ -91,11 +91,6 @@ pub(crate) struct Options {
 
 fn replica_name(text: &str) -> Result<Name, String> {
     named(text, REPLICA_PREFIX)
-}
-
-/// A span that may be zero.
-fn pause(text: &str) -> Result<Duration, String> {
-    if text == "0" { Ok(Duration::ZERO) } else { duration::argument(text) }
 }
 
 /// A number of bytes, such as 500M.
