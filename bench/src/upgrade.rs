@@ -5,13 +5,13 @@
 use super::{Figure, PROFILE};
 use clap::Args;
 use obol_agent::{AttachError, Attached, Embedded};
+use obol_config::duration;
 use obol_fabric::host::this_program;
 use obol_fabric::{Name, Nanos};
 use obol_membership::Kind;
 use obol_node::Site;
 use obol_observe::{Health, Process, Snapshot};
 use obol_profiles::Profile;
-use obol_profiles::duration;
 use obol_supervise::control::{self, Request};
 use obol_supervise::ending;
 use obol_supervise::running::{Running, START_TIMEOUT, Shape, dies_with_parent};

@@ -4,5 +4,5 @@ use obol_fabric::Nanos;
 
 /// A time with its unit.
 pub(crate) fn span(text: &str) -> Result<Nanos, String> {
-    obol_profiles::duration::parse(text).map_err(|error| error.to_string())
+    obol_config::duration::parse(text).map(Nanos::from).map_err(|error| error.to_string())
 }

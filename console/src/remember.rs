@@ -18,7 +18,7 @@ fn file() -> Option<PathBuf> {
 
 /// Restores the order of the lists.
 pub(super) fn read(model: &mut Model) {
-    let text = |path: PathBuf| obol_profiles::file::text(&path, BYTES_MAX, "state of the console").ok();
+    let text = |path: PathBuf| obol_config::file::text(&path, BYTES_MAX, "state of the console").ok();
     if let Some(text) = file().and_then(text) {
         take(model, &text);
     }

@@ -66,6 +66,18 @@ impl Nanos {
     }
 }
 
+impl From<core::time::Duration> for Nanos {
+    fn from(span: core::time::Duration) -> Self {
+        Self::from_std(span)
+    }
+}
+
+impl From<Nanos> for core::time::Duration {
+    fn from(span: Nanos) -> Self {
+        span.to_std()
+    }
+}
+
 /// Three significant figures with a suitable unit: `950ns`, `23.0us`, `1.50ms`, `2.00s`.
 impl fmt::Display for Nanos {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,7 +1,7 @@
 //! Bodies of webhooks: the event as it is, those that Slack and Grafana take, and templates.
 
+use obol_config::nearest;
 use obol_observe::incidents::event::{Event, Severity, State};
-use obol_profiles::document::nearest;
 use serde_json::{Value, json};
 
 /// What a template can name: `{{title}}` is the text as in a JSON string, without its quotes;

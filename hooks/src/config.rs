@@ -3,19 +3,15 @@
 use crate::body;
 use crate::dead;
 use crate::program::missing_program;
-use obol_fabric::Nanos;
+use obol_config::{At, FileError, Problem, Problems, Section, index_of, shortened};
 use obol_node::user;
 use obol_observe::incidents::event::{Event, Kind, Severity, State};
-use obol_profiles::document::{self, Faults, nearest, shortened};
-use obol_profiles::{Fault, FileError};
 use serde_json::Map;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
 
 /// The schema of such files.
 const SCHEMA: u32 = 1;
@@ -24,24 +20,9 @@ const HOOKS_MAX: usize = 64;
 /// Where dead letters lie, below the user's state.
 const DEAD_LETTERS: &str = "obol/hooks/dead-letters.jsonl";
 
-const KEYS: [&str; 4] = ["schema", "dead_letters", "ca_file", "hook"];
-const HOOK_KEYS: [&str; 14] = [
-    "name",
-    "on",
-    "exec",
-    "url",
-    "secret_file",
-    "bearer_file",
-    "body",
-    "template",
-    "timeout",
-    "attempts",
-    "backoff",
-    "backoff_max",
-    "rate",
-    "allow_http",
-];
-const BODIES: [&str; 3] = ["event", "slack", "grafana"];
+/// The bodies that have a name.
+const BODIES: [(&str, fn() -> Body); 3] =
+    [("event", || Body::Event), ("slack", || Body::Slack), ("grafana", || Body::Grafana)];
 
 /// A file of hooks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,16 +98,13 @@ fn exposed(name: &str, what: &str, path: &Path) -> Option<String> {
 impl Config {
     /// Reads and checks a file. All faults are reported, not only the first.
     pub fn load(path: &Path) -> Result<Self, FileError> {
-        let text = document::text(path, "file of hooks")
-            .map_err(|reason| FileError::Unreadable { path: path.display().to_string(), reason })?;
+        let text = obol_config::text(path, "file of hooks")?;
         Self::parse(&text, &path.display().to_string())
     }
 
     /// Reads and checks a text; `origin` names its source in errors.
     pub fn parse(text: &str, origin: &str) -> Result<Self, FileError> {
-        let mut reader = Reader { text, faults: Faults::default() };
-        let config = reader.file();
-        reader.faults.judge(config, text, origin)
+        obol_config::read(text, origin, file)
     }
 
     /// What cannot work on this host though the file is valid: files that cannot be read or written,
@@ -157,265 +135,135 @@ impl Config {
     }
 }
 
-type Table<'a> = DeTable<'a>;
-type Value<'a> = Spanned<DeValue<'a>>;
-
-struct Reader<'t> {
-    text: &'t str,
-    faults: Faults,
+fn file(top: &mut Section<'_, '_>, problems: &mut Problems) -> Option<Config> {
+    top.schema(SCHEMA, problems);
+    let mut path = |top: &mut Section<'_, '_>, key: &str| {
+        let At { at, value } = top.string(key, problems)?;
+        let path = PathBuf::from(value);
+        if !path.is_absolute() {
+            problems.other(at, format!("{key} must be an absolute path"));
+        }
+        Some(path)
+    };
+    let ca_file = path(top, "ca_file");
+    let mut dead_letters = path(top, "dead_letters");
+    if !top.has("dead_letters") {
+        dead_letters = user::state_home().map(|home| home.join(DEAD_LETTERS));
+        if dead_letters.is_none() {
+            problems.other(0, "dead_letters must be set where neither XDG_STATE_HOME nor HOME is");
+        }
+    }
+    let tables = top.tables("hook", problems);
+    let tables = top.need("hook", "one table for each hook, [[hook]]", tables).unwrap_or_default();
+    if tables.len() > HOOKS_MAX {
+        let at = top.value("hook").map_or(0, |value| value.span().start);
+        problems.other(at, format!("{} hooks, but a file can have {HOOKS_MAX}", tables.len()));
+    }
+    let mut names = BTreeSet::new();
+    let mut hooks = Vec::new();
+    for section in tables {
+        let at = section.at;
+        let Some(hook) = section.read(problems, hook) else { continue };
+        if !names.insert(hook.name.clone()) {
+            problems.other(at, format!("{:?} is the name of two hooks", shortened(&hook.name)));
+        }
+        hooks.push(hook);
+    }
+    Some(Config { hooks, dead_letters: dead_letters?, ca_file })
 }
 
-impl Reader<'_> {
-    fn fault(&mut self, at: usize, fault: impl Into<String>) {
-        self.faults.add(at, Fault::Other(fault.into()));
+fn hook(section: &mut Section<'_, '_>, problems: &mut Problems) -> Option<Hook> {
+    let name = section.string("name", problems).map(|at| at.value);
+    let name = section.need("name", "a text in quotes", name);
+    let on = section.some_list(
+        "on",
+        "a list of events, such as [\"alert\", \"failover\"]",
+        problems,
+        |path, word| {
+            let names = Kind::ALL.map(Kind::name);
+            index_of(path, word, &names).map(|at| Kind::ALL[at])
+        },
+    );
+    let on = section.need("on", "a list of events, such as [\"alert\", \"failover\"]", on);
+    let on = on.map(|on| on.into_iter().map(|at| at.value).collect());
+    let action = action(section, problems);
+    let mut span = |section: &mut Section<'_, '_>, key: &str, default: u64, most: u64| {
+        let bounds = (Duration::from_millis(1), Duration::from_secs(most));
+        section.span(key, bounds, problems).map_or(Duration::from_secs(default), |at| at.value)
+    };
+    let backoff = span(section, "backoff", 1, 3600);
+    let backoff_max = span(section, "backoff_max", 300, 86_400);
+    let timeout = span(section, "timeout", 10, 600);
+    let attempts = section.number("attempts", (1, 100), problems).map_or(8, |at| at.value);
+    let rate = section.number("rate", (1, 10_000), problems).map_or(60, |at| at.value);
+    if backoff_max < backoff {
+        problems.other(section.at, "hook.backoff_max must not be shorter than hook.backoff");
     }
+    Some(Hook { name: name?, on: on?, action: action?, timeout, attempts, backoff, backoff_max, rate })
+}
 
-    fn unknown(&mut self, table: &Table<'_>, prefix: &str, known: &[&'static str]) {
-        for name in table.keys().filter(|name| !known.contains(&name.get_ref().as_ref())) {
-            let near = nearest(name.get_ref(), known.iter().copied());
-            let nearest = near.map(|near| format!("{prefix}{near}").into());
-            let key = format!("{prefix}{}", document::bare(name.get_ref()));
-            self.faults.add(name.span().start, Fault::UnknownKey { key, nearest });
-        }
-    }
-
-    fn wrong_type(&mut self, key: &str, value: &Value<'_>, wanted: &str) {
-        let (key, found) = (key.to_owned().into(), document::found(value.get_ref()));
-        self.faults.add(value.span().start, Fault::WrongType { key, found, wanted: wanted.to_owned() });
-    }
-
-    fn text(&mut self, value: &Value<'_>, key: &str) -> Option<String> {
-        let text = value.get_ref().as_str().filter(|text| !text.is_empty()).map(str::to_owned);
-        if text.is_none() {
-            self.wrong_type(key, value, "a text in quotes");
-        }
-        text
-    }
-
-    fn optional(&mut self, table: &Table<'_>, key: &str) -> Option<String> {
-        let value = table.get(key)?;
-        self.text(value, &format!("hook.{key}"))
-    }
-
-    fn texts(&mut self, value: &Value<'_>, key: &str) -> Option<Vec<(usize, String)>> {
-        let all = value.get_ref().as_array().filter(|all| !all.is_empty());
-        let Some(all) = all else {
-            self.wrong_type(key, value, "a list of texts, [\"..\", \"..\"]");
-            return None;
-        };
-        all.iter().map(|one| Some((one.span().start, self.text(one, key)?))).collect()
-    }
-
-    fn span(&mut self, table: &Table<'_>, key: &str, default: Duration, most: Nanos) -> Duration {
-        let Some(value) = table.get(key) else { return default };
-        let name = format!("hook.{key}");
-        match document::span(&name, value.get_ref(), (Nanos::from_millis(1), most)) {
-            Some(Ok(span)) => return span.to_std(),
-            Some(Err(fault)) => self.faults.add(value.span().start, fault),
-            None => self.wrong_type(&name, value, "a duration such as \"5s\""),
-        }
-        default
-    }
-
-    fn number(&mut self, table: &Table<'_>, key: &str, default: u32, bounds: (u32, u32)) -> u32 {
-        let Some(value) = table.get(key) else { return default };
-        let name = format!("hook.{key}");
-        match document::number(&name, value.get_ref(), bounds) {
-            Some(Ok(number)) => return number,
-            Some(Err(fault)) => self.faults.add(value.span().start, fault),
-            None => self.wrong_type(&name, value, "a whole number"),
-        }
-        default
-    }
-
-    fn file(&mut self) -> Option<Config> {
-        let (document, syntax) = DeTable::parse_recoverable(self.text);
-        if !syntax.is_empty() {
-            self.faults.with_syntax(self.text, &syntax);
-            return None;
-        }
-        let table = document.get_ref();
-        match table.get("schema") {
-            None => {
-                self.faults.add(0, Fault::MissingKey { key: "schema".into(), wanted: SCHEMA.to_string() });
-            }
-            Some(schema) => {
-                let found = schema.get_ref().as_integer().map(|n| n.as_str().to_owned());
-                if found.as_deref() != Some(&SCHEMA.to_string()) {
-                    // Other apparent errors may be valid in that schema.
-                    let found = found.unwrap_or_else(|| document::found(schema.get_ref()));
-                    self.faults.add(schema.span().start, Fault::Schema { found, known: SCHEMA });
-                    return None;
+fn action(section: &mut Section<'_, '_>, problems: &mut Problems) -> Option<Action> {
+    let exec =
+        section.some_list("exec", "a list of texts, [\"..\", \"..\"]", problems, |path, word| match word {
+            "" => Err(Problem::Other(format!("{path} has an empty text"))),
+            word => Ok(word.to_owned()),
+        });
+    let url = section.string("url", problems);
+    match (section.has("exec"), section.has("url")) {
+        (true, false) => {
+            for key in ["secret_file", "bearer_file", "body", "template", "allow_http"] {
+                if let Some(value) = section.value(key) {
+                    problems.other(value.span().start, format!("hook.{key} is for hooks with a url"));
                 }
             }
+            Some(Action::Exec(exec?.into_iter().map(|at| at.value).collect()))
         }
-        self.unknown(table, "", &KEYS);
-        let path = |reader: &mut Self, key: &str| {
-            let value = table.get(key)?;
-            let path = PathBuf::from(reader.text(value, key)?);
-            if !path.is_absolute() {
-                reader.fault(value.span().start, format!("{key} must be an absolute path"));
-            }
-            Some(path)
-        };
-        let ca_file = path(self, "ca_file");
-        let dead_letters = match table.get("dead_letters") {
-            Some(_) => path(self, "dead_letters"),
-            None => user::state_home().map(|home| home.join(DEAD_LETTERS)).or_else(|| {
-                self.fault(0, "dead_letters must be set where neither XDG_STATE_HOME nor HOME is");
-                None
-            }),
-        };
-        let hooks = match table.get("hook") {
-            None => {
-                self.fault(0, "there is no hook; add a table [[hook]]");
-                Vec::new()
-            }
-            Some(value) => self.hooks(value),
-        };
-        Some(Config { hooks, dead_letters: dead_letters?, ca_file })
+        (false, true) => webhook(section, url, problems),
+        _ => {
+            section.accept(["secret_file", "bearer_file", "body", "template", "allow_http"]);
+            problems.other(section.at, "a hook needs either exec, a program with its arguments, or url");
+            None
+        }
     }
+}
 
-    fn hooks(&mut self, value: &Value<'_>) -> Vec<Hook> {
-        let Some(array) = value.get_ref().as_array().filter(|array| !array.is_empty()) else {
-            self.fault(value.span().start, "hook must be one table for each hook, [[hook]]");
-            return Vec::new();
-        };
-        if array.len() > HOOKS_MAX {
-            self.fault(value.span().start, format!("{} hooks, but a file can have {HOOKS_MAX}", array.len()));
+fn webhook(
+    section: &mut Section<'_, '_>,
+    url: Option<At<String>>,
+    problems: &mut Problems,
+) -> Option<Action> {
+    let allow_http = section.flag("allow_http", problems);
+    let secret_file = section.string("secret_file", problems).map(|at| at.value.into());
+    let bearer_file = section.string("bearer_file", problems).map(|at| at.value.into());
+    let body = body(section, problems);
+    let At { at, value: url } = url?;
+    if url.starts_with("http://") {
+        if allow_http != Some(true) {
+            problems.other(at, "hook.url is not encrypted: use https, or say allow_http = true");
         }
-        let mut names = BTreeSet::new();
-        let mut hooks = Vec::new();
-        for entry in array.iter() {
-            let at = entry.span().start;
-            let Some(table) = entry.get_ref().as_table() else {
-                self.fault(at, "a hook must be a table, [[hook]]");
-                continue;
-            };
-            self.unknown(table, "hook.", &HOOK_KEYS);
-            let Some(hook) = self.hook(table, at) else { continue };
-            if !names.insert(hook.name.clone()) {
-                self.fault(at, format!("{:?} is the name of two hooks", shortened(&hook.name)));
-            }
-            hooks.push(hook);
-        }
-        hooks
+    } else if !url.starts_with("https://") {
+        problems.other(at, format!("hook.url is {:?}, but must begin with https://", shortened(&url)));
     }
+    Some(Action::Webhook { url, secret_file, bearer_file, body: body? })
+}
 
-    fn hook(&mut self, table: &Table<'_>, at: usize) -> Option<Hook> {
-        let missing = |key: &'static str, wanted: &str| Fault::MissingKey {
-            key: key.into(),
-            wanted: wanted.to_owned(),
-        };
-        let name = self.optional(table, "name");
-        if table.get("name").is_none() {
-            self.faults.add(at, missing("hook.name", "a text in quotes"));
+fn body(section: &mut Section<'_, '_>, problems: &mut Problems) -> Option<Body> {
+    if section.has("template") {
+        if let Some(body) = section.value("body") {
+            problems.other(body.span().start, "hook.body and hook.template exclude each other");
         }
-        let on = match table.get("on") {
-            None => {
-                self.faults
-                    .add(at, missing("hook.on", "a list of events, such as [\"alert\", \"failover\"]"));
-                None
-            }
-            Some(value) => self.kinds(value),
-        };
-        let action = self.action(table, at);
-        let backoff = self.span(table, "backoff", Duration::from_secs(1), Nanos::from_secs(3600));
-        let backoff_max = self.span(table, "backoff_max", Duration::from_secs(300), Nanos::from_secs(86_400));
-        let timeout = self.span(table, "timeout", Duration::from_secs(10), Nanos::from_secs(600));
-        let attempts = self.number(table, "attempts", 8, (1, 100));
-        let rate = self.number(table, "rate", 60, (1, 10_000));
-        if backoff_max < backoff {
-            self.fault(at, "hook.backoff_max must not be shorter than hook.backoff");
+        let At { at, value } = section.string("template", problems)?;
+        if let Err(why) = body::check(&value, &sample()) {
+            problems.other(at, format!("hook.template: {why}"));
         }
-        Some(Hook { name: name?, on: on?, action: action?, timeout, attempts, backoff, backoff_max, rate })
+        return Some(Body::Template(value));
     }
-
-    fn kinds(&mut self, value: &Value<'_>) -> Option<Vec<Kind>> {
-        let words = self.texts(value, "hook.on")?;
-        let names = || Kind::ALL.into_iter().map(Kind::name);
-        let mut kinds = Vec::new();
-        for (at, word) in words {
-            match Kind::ALL.into_iter().find(|kind| kind.name() == word) {
-                Some(kind) => kinds.push(kind),
-                None => {
-                    let nearest = nearest(&word, names()).map(Into::into);
-                    let options = names().map(Into::into).collect();
-                    let found = shortened(&word);
-                    self.faults.add(at, Fault::Choice { key: "hook.on".into(), found, options, nearest });
-                }
-            }
-        }
-        Some(kinds)
+    section.accept(["template"]);
+    if !section.has("body") {
+        section.accept(["body"]);
+        return Some(Body::Event);
     }
-
-    fn action(&mut self, table: &Table<'_>, at: usize) -> Option<Action> {
-        match (table.get("exec"), table.get("url")) {
-            (Some(exec), None) => {
-                for key in ["secret_file", "bearer_file", "body", "template", "allow_http"] {
-                    if let Some(value) = table.get(key) {
-                        self.fault(value.span().start, format!("hook.{key} is for hooks with a url"));
-                    }
-                }
-                let words = self.texts(exec, "hook.exec")?;
-                Some(Action::Exec(words.into_iter().map(|(_, word)| word).collect()))
-            }
-            (None, Some(url)) => self.webhook(table, url),
-            _ => {
-                self.fault(at, "a hook needs either exec, a program with its arguments, or url");
-                None
-            }
-        }
-    }
-
-    fn webhook(&mut self, table: &Table<'_>, value: &Value<'_>) -> Option<Action> {
-        let url = self.text(value, "hook.url")?;
-        let allow_http = table.get("allow_http").and_then(|flag| flag.get_ref().as_bool());
-        if let Some(flag) = table.get("allow_http").filter(|_| allow_http.is_none()) {
-            self.wrong_type("hook.allow_http", flag, "true or false");
-        }
-        let at = value.span().start;
-        if url.starts_with("http://") {
-            if allow_http != Some(true) {
-                self.fault(at, "hook.url is not encrypted: use https, or say allow_http = true");
-            }
-        } else if !url.starts_with("https://") {
-            self.fault(at, format!("hook.url is {:?}, but must begin with https://", shortened(&url)));
-        }
-        let secret_file = self.optional(table, "secret_file").map(PathBuf::from);
-        let bearer_file = self.optional(table, "bearer_file").map(PathBuf::from);
-        let body = self.body(table)?;
-        Some(Action::Webhook { url, secret_file, bearer_file, body })
-    }
-
-    fn body(&mut self, table: &Table<'_>) -> Option<Body> {
-        if let Some(value) = table.get("template") {
-            if let Some(body) = table.get("body") {
-                self.fault(body.span().start, "hook.body and hook.template exclude each other");
-            }
-            let template = self.text(value, "hook.template")?;
-            if let Err(why) = body::check(&template, &sample()) {
-                self.fault(value.span().start, format!("hook.template: {why}"));
-            }
-            return Some(Body::Template(template));
-        }
-        let Some(value) = table.get("body") else { return Some(Body::Event) };
-        match self.text(value, "hook.body")?.as_str() {
-            "event" => Some(Body::Event),
-            "slack" => Some(Body::Slack),
-            "grafana" => Some(Body::Grafana),
-            other => {
-                let options = BODIES.map(Into::into).to_vec();
-                let nearest = nearest(other, BODIES).map(Into::into);
-                let found = shortened(other);
-                self.faults.add(
-                    value.span().start,
-                    Fault::Choice { key: "hook.body".into(), found, options, nearest },
-                );
-                None
-            }
-        }
-    }
+    section.choice("body", &BODIES, problems).map(|body| (body.value)())
 }
 
 /// An event for trying templates.

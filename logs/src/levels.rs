@@ -1,6 +1,6 @@
 //! Which lines are written: a severity for all modules, and others for some.
 
-use obol_profiles::document::nearest;
+use obol_config::nearest;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;

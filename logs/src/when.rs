@@ -3,7 +3,7 @@
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
-use obol_profiles::duration;
+use obol_config::duration;
 
 /// A text that is not a time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,12 +35,7 @@ fn of_civil(civil: DateTime) -> Option<u64> {
 }
 
 fn ago(text: &str) -> Option<u64> {
-    if let Ok(span) = duration::parse(text) {
-        return Some(span.0);
-    }
-    let (number, hours) =
-        text.strip_suffix('h').map(|number| (number, 1)).or(text.strip_suffix('d').map(|n| (n, 24)))?;
-    number.parse::<u64>().ok()?.checked_mul(hours * 3600 * 1_000_000_000)
+    u64::try_from(duration::parse(text).ok()?.as_nanos()).ok()
 }
 
 impl std::str::FromStr for When {

@@ -3,13 +3,14 @@
 
 use crate::Network;
 use crate::network::{Fabric, turn};
+use obol_config::FileError;
 use obol_fabric::host::HostError;
 use obol_fabric::layout::LimitError;
 use obol_fabric::types::NAME_BYTES_MAX;
 use obol_fabric::{Address, Incarnation, Layout, Name, Release};
 use obol_membership::view::{Departed, Edit, JOIN_WINDOW, Newcomer, coordinator_name};
 use obol_membership::{ActiveMutant, Config, Kind, Timing, View};
-use obol_profiles::{FileError, Profile};
+use obol_profiles::Profile;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::{fs, io};

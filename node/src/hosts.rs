@@ -17,20 +17,20 @@
 
 use crate::network::{Fabric, GROUPS, Groups, KEYS as KEYS_DIRECTORY, Network, PORT, WANTED_ID, parse_id};
 use crate::{Deployment, HostSupervisor};
+use obol_config::{At, FileError, Problem, Problems, Section, shortened};
 use obol_fabric::Name;
 use obol_fabric::layout::PROPOSERS_MAX;
 use obol_fabric_ip::pulse::PATHS_MAX;
 use obol_fabric_verbs::DATAGRAM_PAYLOAD_MAX;
-use obol_profiles::document::{self, Faults, nearest, shortened};
-use obol_profiles::{Fault, FileError, Profile};
+use obol_profiles::Profile;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
 
 /// Version of the file.
-const HOSTS_SCHEMA: i64 = 1;
+const HOSTS_SCHEMA: u32 = 1;
+/// The highest port: coordinators listen on the ports above it.
+const PORT_MAX: u32 = 65_000;
 /// The maximum number of hosts.
 const HOSTS_MAX: usize = obol_fabric::host::HOST_MAX as usize;
 /// The maximum number of agents and caches per host.
@@ -121,16 +121,13 @@ fn listed(addresses: &[IpAddr]) -> String {
 impl Hosts {
     /// Reads and checks a file. All errors are reported, not only the first.
     pub fn load(path: &Path) -> Result<Self, HostsError> {
-        let text = document::text(path, "file of hosts")
-            .map_err(|reason| FileError::Unreadable { path: path.display().to_string(), reason })?;
+        let text = obol_config::text(path, "file of hosts").map_err(HostsError::File)?;
         Self::parse(&text, path)
     }
 
     /// Reads and checks a text; `origin` names its source in errors.
     pub fn parse(text: &str, origin: &Path) -> Result<Self, HostsError> {
-        let mut reader = Reader { text, faults: Faults::default() };
-        let hosts = reader.file();
-        Ok(reader.faults.judge(hosts, text, &origin.display().to_string())?)
+        Ok(obol_config::read(text, &origin.display().to_string(), file)?)
     }
 
     /// The index of the host that has one of these addresses.
@@ -223,9 +220,6 @@ impl Hosts {
     }
 }
 
-type Table<'a> = DeTable<'a>;
-type Value<'a> = Spanned<DeValue<'a>>;
-
 /// The first octet of IPv4 addresses of hosts of "this network", which cannot be destinations.
 const THIS_NETWORK: u8 = 0;
 /// First octets of IPv4 addresses from here on are reserved.
@@ -254,337 +248,228 @@ fn unusable(address: IpAddr) -> Option<String> {
     Some(format!("{address} {why}"))
 }
 
-const KEYS: [&str; 9] = ["schema", "cluster", "id", "profile", "fabric", "keys", "port", "groups", "hosts"];
-const FABRICS: [&str; 2] = ["rdma", "ip"];
 /// In the place of a directory of keys: the network is trusted.
 const NO_KEYS: &str = "none";
-const GROUP_KEYS: [&str; 2] = ["coordinators", "everyone"];
-const HOST_KEYS: [&str; 7] = ["address", "paths", "coordinator", "agents", "caches", "apps", "supervisor"];
 
-struct Reader<'t> {
-    text: &'t str,
-    faults: Faults,
+/// The address in a text.
+fn parse_address(key: &str, text: &str) -> Result<IpAddr, Problem> {
+    text.parse().map_err(|_| Problem::WrongType {
+        key: key.to_owned().into(),
+        found: format!("{:?}", shortened(text)),
+        wanted: "an IP address such as \"10.0.0.1\"".to_owned(),
+    })
 }
 
-impl Reader<'_> {
-    fn fault(&mut self, at: usize, fault: impl Into<String>) {
-        self.faults.add(at, Fault::Other(fault.into()));
-    }
+/// An address that must be there.
+fn address(section: &mut Section<'_, '_>, key: &str, problems: &mut Problems) -> Option<At<IpAddr>> {
+    let wanted = "an IP address such as \"10.0.0.1\"";
+    let read = section.take(key, wanted, problems, |path, value| Some(parse_address(path, value.as_str()?)));
+    section.need(key, wanted, read)
+}
 
-    /// Reports unknown keys and finds the known ones.
-    fn unknown(&mut self, table: &Table<'_>, prefix: &str, known: &[&'static str]) {
-        for name in table.keys().filter(|name| !known.contains(&name.get_ref().as_ref())) {
-            let written = shortened(name.get_ref());
-            let hint = match nearest(name.get_ref(), known.iter().copied()) {
-                Some(meant) => format!("did you mean {prefix}{meant}?"),
-                None => format!("known are {}", known.join(", ")),
-            };
-            self.fault(name.span().start, format!("{prefix}{written} is unknown; {hint}"));
-        }
-    }
+fn file(top: &mut Section<'_, '_>, problems: &mut Problems) -> Option<Hosts> {
+    top.schema(HOSTS_SCHEMA, problems);
+    let cluster = top.parsed("cluster", "a name", problems);
+    let cluster = top.need("cluster", "a name", cluster);
+    let wanted = format!("{WANTED_ID}, drawn once for the cluster");
+    let id = top.take("id", &wanted, problems, |_, value| parse_id(value.as_str()?).map(Ok));
+    let id = top.need("id", &wanted, id);
+    let profile = top.string("profile", problems);
+    let profile = top.need("profile", "a built-in profile, or a file", profile);
+    let port = match top.number("port", (1, PORT_MAX), problems) {
+        Some(port) => u16::try_from(port.value).ok(),
+        None => Some(PORT),
+    };
+    let fabric = fabric(top, problems);
+    let groups = match top.section("groups", problems) {
+        Some(section) => section.read(problems, groups),
+        None => Some(GROUPS),
+    };
+    let at = top.value("hosts").map_or(0, |value| value.span().start);
+    let tables = top.tables("hosts", problems);
+    let tables = top.need("hosts", "one table for each host, [[hosts]]", tables)?;
+    let hosts = hosts(at, tables, problems);
+    let (fabric, rdma_keys) = fabric?;
+    Some(Hosts {
+        cluster: cluster?.value,
+        id: id?.value,
+        profile: profile?.value,
+        fabric,
+        rdma_keys,
+        groups: groups?,
+        port: port?,
+        hosts,
+    })
+}
 
-    fn must<'v, 'i>(
-        &mut self,
-        table: &'v Table<'i>,
-        at: usize,
-        key: &str,
-        name: &str,
-    ) -> Option<&'v Value<'i>> {
-        let value = table.get(key);
-        if value.is_none() {
-            self.fault(at, format!("{name} is missing"));
-        }
-        value
+/// The fabric, and the directory of keys over RDMA.
+fn fabric(top: &mut Section<'_, '_>, problems: &mut Problems) -> Option<(Fabric, Option<PathBuf>)> {
+    let over_ip = top.choice("fabric", &[("rdma", false), ("ip", true)], problems);
+    let keys = top.string("keys", problems);
+    if (top.has("fabric") && over_ip.is_none()) || (top.has("keys") && keys.is_none()) {
+        return None;
     }
-
-    fn text(&mut self, value: &Value<'_>, name: &str) -> Option<String> {
-        let text = value.get_ref().as_str().filter(|text| !text.is_empty()).map(str::to_owned);
-        if text.is_none() {
-            self.fault(value.span().start, format!("{name} must be a text in quotes"));
-        }
-        text
-    }
-
-    fn number(&mut self, value: &Value<'_>, name: &str, low: i64, high: i64) -> Option<i64> {
-        let number = value
-            .get_ref()
-            .as_integer()
-            .and_then(|n| i64::from_str_radix(n.as_str(), n.radix()).ok())
-            .filter(|n| (low..=high).contains(n));
-        if number.is_none() {
-            self.fault(value.span().start, format!("{name} must be a whole number from {low} to {high}"));
-        }
-        number
-    }
-
-    fn name(&mut self, value: &Value<'_>, key: &str) -> Option<Name> {
-        let text = self.text(value, key)?;
-        match Name::new(&text) {
-            Ok(name) => Some(name),
-            Err(error) => {
-                self.fault(value.span().start, format!("{key}: {text:?} is not a name: {error}"));
-                None
+    match (over_ip.is_some_and(|at| at.value), keys) {
+        (true, None) => Some((Fabric::Ip { keys: KEYS_DIRECTORY.into() }, None)),
+        (true, Some(At { at, value })) => {
+            if value == NO_KEYS {
+                problems.other(at, "keys must be a directory: over IP, hosts always know each other by keys");
+                return None;
             }
+            Some((Fabric::Ip { keys: value.into() }, None))
         }
-    }
-
-    fn address(&mut self, value: &Value<'_>, key: &str) -> Option<IpAddr> {
-        let text = self.text(value, key)?;
-        let address = text.parse().ok();
-        if address.is_none() {
-            let fault =
-                format!("{key} is {:?}, but must be an IP address such as \"10.0.0.1\"", shortened(&text));
-            self.fault(value.span().start, fault);
-        }
-        address
-    }
-
-    fn file(&mut self) -> Option<Hosts> {
-        let (document, syntax) = DeTable::parse_recoverable(self.text);
-        if !syntax.is_empty() {
-            self.faults.with_syntax(self.text, &syntax);
-            return None;
-        }
-        let table = document.get_ref();
-        if let Some(schema) = self.must(table, 0, "schema", "schema")
-            && schema.get_ref().as_integer().map(|n| n.as_str()) != Some(&HOSTS_SCHEMA.to_string())
-        {
-            // Other apparent errors may be valid in that schema.
-            self.fault(
-                schema.span().start,
-                format!("schema must be {HOSTS_SCHEMA}: this obol reads no other"),
+        (false, None) => {
+            // A network is not trusted because a line was forgotten.
+            problems.other(
+                top.place("fabric"),
+                format!(
+                    "keys is missing: over RDMA, say keys = \"{KEYS_DIRECTORY}\", where `obol host keys` puts the keys by which the \
+                     hosts know each other, or keys = \"{NO_KEYS}\" to trust anyone who can send packets on the network"
+                ),
             );
-            return None;
+            None
         }
-        self.unknown(table, "", &KEYS);
-        let cluster = self.must(table, 0, "cluster", "cluster").and_then(|v| self.name(v, "cluster"));
-        let id = self.must(table, 0, "id", "id").and_then(|value| {
-            let id = value.get_ref().as_str().and_then(parse_id);
-            if id.is_none() {
-                self.fault(value.span().start, format!("id must be {WANTED_ID}, drawn once for the cluster"));
-            }
-            id
-        });
-        let profile = self.must(table, 0, "profile", "profile").and_then(|v| self.text(v, "profile"));
-        let port = match table.get("port") {
-            None => Some(PORT),
-            Some(value) => self.number(value, "port", 1, 65_000).and_then(|n| u16::try_from(n).ok()),
-        };
-        let fabric = self.fabric(table);
-        let groups = match table.get("groups") {
-            None => Some(GROUPS),
-            Some(value) => self.groups(value),
-        };
-        let hosts = self.must(table, 0, "hosts", "[[hosts]]").map(|value| self.hosts(value));
-        let (fabric, rdma_keys) = fabric?;
-        Some(Hosts {
-            cluster: cluster?,
-            id: id?,
-            profile: profile?,
-            fabric,
-            rdma_keys,
-            groups: groups?,
-            port: port?,
-            hosts: hosts?,
-        })
+        (false, Some(keys)) => Some((Fabric::Rdma, (keys.value != NO_KEYS).then(|| keys.value.into()))),
     }
+}
 
-    /// The fabric, and the directory of keys over RDMA.
-    fn fabric(&mut self, table: &Table<'_>) -> Option<(Fabric, Option<PathBuf>)> {
-        let name = match table.get("fabric") {
-            None => FABRICS[0].to_owned(),
-            Some(value) => {
-                let name = self.text(value, "fabric")?;
-                if !FABRICS.contains(&name.as_str()) {
-                    let fault = format!("fabric is {:?}, but must be rdma or ip", shortened(&name));
-                    self.fault(value.span().start, fault);
-                    return None;
-                }
-                name
-            }
-        };
-        let keys = table.get("keys").map(|value| (value.span().start, self.text(value, "keys")));
-        match (name.as_str(), keys) {
-            ("ip", None) => Some((Fabric::Ip { keys: KEYS_DIRECTORY.into() }, None)),
-            ("ip", Some((at, keys))) => {
-                let keys = keys?;
-                if keys == NO_KEYS {
-                    self.fault(at, "keys must be a directory: over IP, hosts always know each other by keys");
-                    return None;
-                }
-                Some((Fabric::Ip { keys: keys.into() }, None))
-            }
-            (_, None) => {
-                // A network is not trusted because a line was forgotten.
-                self.fault(
-                    table.get("fabric").map_or(0, |value| value.span().start),
-                    format!(
-                        "keys is missing: over RDMA, say keys = \"{KEYS_DIRECTORY}\", where `obol host keys` puts the keys by which the \
-                         hosts know each other, or keys = \"{NO_KEYS}\" to trust anyone who can send packets on the network"
-                    ),
-                );
-                None
-            }
-            (_, Some((_, keys))) => {
-                let keys = keys?;
-                Some((Fabric::Rdma, (keys != NO_KEYS).then(|| keys.into())))
-            }
+fn groups(section: &mut Section<'_, '_>, problems: &mut Problems) -> Option<Groups> {
+    let [coordinators, everyone] = ["coordinators", "everyone"].map(|key| {
+        let At { at, value } = address(section, key, problems)?;
+        if !value.is_multicast() {
+            let key = section.key(key);
+            problems.other(at, format!("{key} is {value}, which is not a multicast address"));
         }
+        Some(value)
+    });
+    let groups = Groups { coordinators: coordinators?, everyone: everyone? };
+    if groups.coordinators == groups.everyone {
+        problems.other(section.at, "groups.coordinators and groups.everyone must be two groups");
     }
+    Some(groups)
+}
 
-    fn groups(&mut self, value: &Value<'_>) -> Option<Groups> {
-        let at = value.span().start;
-        let Some(table) = value.get_ref().as_table() else {
-            self.fault(at, "groups must be a table, [groups]");
-            return None;
-        };
-        self.unknown(table, "groups.", &GROUP_KEYS);
-        let [coordinators, everyone] = GROUP_KEYS.map(|key| {
-            let name = format!("groups.{key}");
-            let value = self.must(table, at, key, &name)?;
-            let address = self.address(value, &name)?;
-            if !address.is_multicast() {
-                self.fault(
-                    value.span().start,
-                    format!("{name} is {address}, which is not a multicast address"),
-                );
-            }
-            Some(address)
-        });
-        let groups = Groups { coordinators: coordinators?, everyone: everyone? };
-        if groups.coordinators == groups.everyone {
-            self.fault(at, "groups.coordinators and groups.everyone must be two groups");
-        }
-        Some(groups)
-    }
+/// What must differ between hosts.
+#[derive(Default)]
+struct Taken {
+    addresses: BTreeSet<IpAddr>,
+    names: BTreeSet<String>,
+    coordinators: BTreeSet<u32>,
+    on_paths: BTreeSet<IpAddr>,
+    /// The number of paths of the first host, which all others need as well.
+    paths: Option<usize>,
+}
 
-    fn hosts(&mut self, value: &Value<'_>) -> Vec<Host> {
-        let at = value.span().start;
-        let Some(array) = value.get_ref().as_array().filter(|array| !array.is_empty()) else {
-            self.fault(at, "hosts must be one table for each host, [[hosts]]");
-            return Vec::new();
-        };
-        if array.len() > HOSTS_MAX {
-            self.fault(at, format!("{} hosts, but a cluster can have {HOSTS_MAX}", array.len()));
-        }
-        let (mut addresses, mut names, mut numbers) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-        let (mut on_paths, mut count_of_paths) = (BTreeSet::new(), None);
-        let mut hosts = Vec::new();
-        for entry in array.iter() {
-            let at = entry.span().start;
-            let Some(table) = entry.get_ref().as_table() else {
-                self.fault(at, "a host must be a table, [[hosts]]");
-                continue;
-            };
-            self.unknown(table, "hosts.", &HOST_KEYS);
-            let address = self
-                .must(table, at, "address", "hosts.address")
-                .and_then(|value| self.address(value, "hosts.address"));
-            if let Some(why) = address.and_then(unusable) {
-                self.fault(at, format!("hosts.address: {why}"));
-            }
-            if let Some(address) = address
-                && !addresses.insert(address)
-            {
-                self.fault(at, format!("{address} is the address of two hosts"));
-            }
-            let coordinator = table.get("coordinator").and_then(|value| {
-                let number = self.number(value, "hosts.coordinator", 1, PROPOSERS_MAX as i64)?;
-                if !numbers.insert(number) {
-                    self.fault(value.span().start, format!("coordinator {number} is on two hosts"));
-                }
-                u16::try_from(number).ok()
-            });
-            let [agents, caches, apps] = ["agents", "caches", "apps"].map(|key| {
-                table
-                    .get(key)
-                    .map_or_else(Vec::new, |value| self.names(value, &format!("hosts.{key}"), &mut names))
-            });
-            let processes = agents.len() + caches.len();
-            if processes > PER_HOST_MAX {
-                self.fault(
-                    at,
-                    format!("{processes} agents and caches on one host, which can have {PER_HOST_MAX}"),
-                );
-            }
-            let supervisor = table.get("supervisor").map(|value| self.supervisor(value)).unwrap_or_default();
-            let paths = table.get("paths").map_or_else(Vec::new, |value| self.paths(value, &mut on_paths));
-            let first = *count_of_paths.get_or_insert(paths.len());
-            if paths.len() != first {
-                self.fault(
-                    at,
-                    format!(
-                        "{} paths, and the first host has {first}; every host needs an address on each path",
-                        paths.len()
-                    ),
-                );
-            }
-            let host = |address| Host { address, paths, coordinator, agents, caches, apps, supervisor };
-            hosts.extend(address.map(host));
-        }
-        let count = i64::try_from(numbers.len()).unwrap_or(i64::MAX);
-        if count == 0 {
-            self.fault(at, "no host has a coordinator; give one to each of 3 or 5 hosts, numbered from 1");
-        } else if !numbers.iter().copied().eq(1..=count) {
-            let found: Vec<_> = numbers.iter().map(i64::to_string).collect();
-            self.fault(
-                at,
-                format!("coordinators must be numbered from 1 without gaps; here {}", found.join(", ")),
-            );
-        }
-        // Several hosts that are this one, for tests, are all on loopback.
-        let is_local = |host: &Host| host.address.is_loopback();
-        if !hosts.iter().all(is_local)
-            && let Some(host) = hosts.iter().find(|host| is_local(host))
-        {
-            let why = "is reached by its own host alone, and other hosts are elsewhere";
-            self.fault(at, format!("hosts.address: {} {why}", host.address));
-        }
-        hosts
+fn hosts(at: usize, tables: Vec<Section<'_, '_>>, problems: &mut Problems) -> Vec<Host> {
+    if tables.len() > HOSTS_MAX {
+        problems.other(at, format!("{} hosts, but a cluster can have {HOSTS_MAX}", tables.len()));
     }
+    let mut taken = Taken::default();
+    let mut hosts = Vec::new();
+    for section in tables {
+        hosts.extend(section.read(problems, |section, problems| host(section, &mut taken, problems)));
+    }
+    let numbers = &taken.coordinators;
+    if numbers.is_empty() {
+        problems.other(at, "no host has a coordinator; give one to each of 3 or 5 hosts, numbered from 1");
+    } else if !numbers.iter().copied().zip(1..).all(|(number, expected)| number == expected) {
+        let found: Vec<_> = numbers.iter().map(u32::to_string).collect();
+        problems.other(
+            at,
+            format!("coordinators must be numbered from 1 without gaps; here {}", found.join(", ")),
+        );
+    }
+    // Several hosts that are this one, for tests, are all on loopback.
+    let is_local = |host: &Host| host.address.is_loopback();
+    if !hosts.iter().all(is_local)
+        && let Some(host) = hosts.iter().find(|host| is_local(host))
+    {
+        let why = "is reached by its own host alone, and other hosts are elsewhere";
+        problems.other(at, format!("hosts.address: {} {why}", host.address));
+    }
+    hosts
+}
 
-    fn paths(&mut self, value: &Value<'_>, taken: &mut BTreeSet<IpAddr>) -> Vec<IpAddr> {
-        let Some(array) = value.get_ref().as_array() else {
-            let fault = "hosts.paths must be a list of addresses, [\"..\", \"..\"]";
-            self.fault(value.span().start, fault);
-            return Vec::new();
-        };
-        if array.is_empty() || array.len() > PATHS_MAX {
-            let fault = format!("hosts.paths must be 1 to {PATHS_MAX} addresses, one for each path");
-            self.fault(value.span().start, fault);
-        }
-        let mut paths = Vec::new();
-        for value in array.iter() {
-            let Some(address) = self.address(value, "hosts.paths") else { continue };
-            if !taken.insert(address) {
-                self.fault(value.span().start, format!("hosts.paths: {address} is there twice"));
-            }
-            paths.push(address);
-        }
-        paths
+fn host(section: &mut Section<'_, '_>, taken: &mut Taken, problems: &mut Problems) -> Option<Host> {
+    let at = section.at;
+    let address = address(section, "address", problems).map(|at| at.value);
+    if let Some(why) = address.and_then(unusable) {
+        problems.other(at, format!("hosts.address: {why}"));
     }
+    if let Some(address) = address
+        && !taken.addresses.insert(address)
+    {
+        problems.other(at, format!("{address} is the address of two hosts"));
+    }
+    let coordinator = section.number("coordinator", (1, PROPOSERS_MAX as u32), problems);
+    let coordinator = coordinator.and_then(|At { at, value }| {
+        if !taken.coordinators.insert(value) {
+            problems.other(at, format!("coordinator {value} is on two hosts"));
+        }
+        u16::try_from(value).ok()
+    });
+    let [agents, caches, apps] =
+        ["agents", "caches", "apps"].map(|key| names(section, key, &mut taken.names, problems));
+    let processes = agents.len() + caches.len();
+    if processes > PER_HOST_MAX {
+        let fault = format!("{processes} agents and caches on one host, which can have {PER_HOST_MAX}");
+        problems.other(at, fault);
+    }
+    let supervisor = section.take("supervisor", "a text in quotes", problems, |path, value| {
+        let invalid = |why: String| Problem::Invalid(path.to_owned().into(), why);
+        Some(HostSupervisor::parse(value.as_str()?).map_err(invalid))
+    });
+    let supervisor = supervisor.map(|at| at.value).unwrap_or_default();
+    let paths = paths(section, &mut taken.on_paths, problems);
+    let first = *taken.paths.get_or_insert(paths.len());
+    if paths.len() != first {
+        let count = paths.len();
+        problems.other(
+            at,
+            format!(
+                "{count} paths, and the first host has {first}; every host needs an address on each path"
+            ),
+        );
+    }
+    Some(Host { address: address?, paths, coordinator, agents, caches, apps, supervisor })
+}
 
-    fn supervisor(&mut self, value: &Value<'_>) -> HostSupervisor {
-        let Some(text) = self.text(value, "hosts.supervisor") else { return HostSupervisor::None };
-        HostSupervisor::parse(&text).unwrap_or_else(|fault| {
-            self.fault(value.span().start, format!("hosts.supervisor: {fault}"));
-            HostSupervisor::None
-        })
+fn paths(
+    section: &mut Section<'_, '_>,
+    taken: &mut BTreeSet<IpAddr>,
+    problems: &mut Problems,
+) -> Vec<IpAddr> {
+    let wanted = "a list of addresses, [\"..\", \"..\"]";
+    let Some(paths) = section.list("paths", wanted, problems, parse_address) else { return Vec::new() };
+    if let Some(value) = section.value("paths")
+        && !(1..=PATHS_MAX).contains(&value.get_ref().as_array().map_or(0, |array| array.len()))
+    {
+        let problem = format!("hosts.paths must be 1 to {PATHS_MAX} addresses, one for each path");
+        problems.other(value.span().start, problem);
     }
-
-    fn names(&mut self, value: &Value<'_>, key: &str, taken: &mut BTreeSet<String>) -> Vec<Name> {
-        let Some(array) = value.get_ref().as_array() else {
-            self.fault(value.span().start, format!("{key} must be a list of names, [\"..\", \"..\"]"));
-            return Vec::new();
-        };
-        let mut names = Vec::new();
-        for value in array.iter() {
-            let Some(name) = self.name(value, key) else { continue };
-            if !taken.insert(name.to_string()) {
-                self.fault(value.span().start, format!("{name} is the name of two processes"));
-            }
-            names.push(name);
+    for At { at, value } in &paths {
+        if !taken.insert(*value) {
+            problems.other(*at, format!("hosts.paths: {value} is there twice"));
         }
-        names
     }
+    paths.into_iter().map(|at| at.value).collect()
+}
+
+fn names(
+    section: &mut Section<'_, '_>,
+    key: &str,
+    taken: &mut BTreeSet<String>,
+    problems: &mut Problems,
+) -> Vec<Name> {
+    let wanted = "a list of names, [\"..\", \"..\"]";
+    let names = section.list(key, wanted, problems, |path, text| {
+        Name::new(text).map_err(|error| Problem::Invalid(path.to_owned().into(), error.to_string()))
+    });
+    let names = names.unwrap_or_default();
+    for At { at, value } in &names {
+        if !taken.insert(value.to_string()) {
+            problems.other(*at, format!("{value} is the name of two processes"));
+        }
+    }
+    names.into_iter().map(|at| at.value).collect()
 }

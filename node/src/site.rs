@@ -3,11 +3,11 @@
 
 use crate::endpoint::EndpointError;
 use crate::{Deployment, DeploymentError};
+use obol_config::file::{self, Pipes};
 use obol_fabric::Name;
 use obol_fabric::host::{Cluster, HostError, Observed, Origin};
 use obol_fabric::layout::PROPOSERS_MAX;
 use obol_membership::{Config, Start, View};
-use obol_profiles::file::{self, Pipes};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};

@@ -2,9 +2,9 @@
 //! that something restarts.
 
 use crate::network::Network;
+use obol_config::{nearest, shortened};
 use obol_fabric::Name;
 use obol_membership::Kind;
-use obol_profiles::document::{nearest, shortened};
 use serde::{Deserialize, Serialize};
 
 /// The first words of the key's values.

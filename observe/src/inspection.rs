@@ -2,13 +2,13 @@
 //! (`obol coordinator inspect`). The report covers coordinators that do not run, whose memory cannot be
 //! READ over the network. The operator copies it, so it is as trustworthy as that channel.
 
+use obol_config::file;
 use obol_fabric::host::Observed;
 use obol_fabric::{Layout, Name};
 use obol_membership::View;
 use obol_membership::view::{Numbers, coordinator_name};
 use obol_node::network::print_id;
 use obol_node::{Network, Site};
-use obol_profiles::file;
 use obol_term::output::Failure;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;

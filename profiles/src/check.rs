@@ -1,7 +1,7 @@
 //! Rules between keys: each names its keys and gives its reason.
 
 use crate::Profile;
-use crate::duration::print;
+use obol_config::duration::print;
 use obol_fabric::{Layout, Nanos};
 use obol_fabric_ip::pulse::TIMEOUT_PERIODS_MIN;
 use obol_membership::lease::shortened;

@@ -1,8 +1,9 @@
 //! The kinds of values: how each is read from TOML, bounded, written and described.
 
-use crate::document::{found, nearest, number, shortened, span, to_u32};
-use crate::error::Fault;
-use crate::{Profile, duration};
+use crate::Profile;
+use obol_config::{
+    LINE_CHARS_MAX, Problem, duration, found, index_of, is_line, number, shortened, span, to_u32,
+};
 use obol_fabric::layout::LimitError;
 use obol_fabric::types::NAME_BYTES_MAX;
 use obol_fabric::{Layout, Limits, Name, Nanos};
@@ -10,9 +11,6 @@ use toml::de::DeValue;
 
 /// The schema that this program reads and writes.
 pub const SCHEMA: u32 = 1;
-
-/// The maximum length of a description.
-const LINE_CHARS_MAX: usize = 200;
 
 /// The maximum length of a device's name: the kernel's limit.
 const DEVICE_BYTES_MAX: usize = obol_deaths::deadbeat::DEVICE_NAME_MAX;
@@ -74,27 +72,22 @@ impl Kind {
         key: &'static str,
         value: &DeValue<'_>,
         profile: &mut Profile,
-    ) -> Result<(), Fault> {
-        let wrong_type = || Fault::WrongType { key: key.into(), found: found(value), wanted: self.wanted() };
+    ) -> Result<(), Problem> {
+        let wrong_type =
+            || Problem::WrongType { key: key.into(), found: found(value), wanted: self.wanted() };
         match self {
-            Self::Schema => {
-                let number = value.as_integer().ok_or_else(wrong_type)?;
-                if to_u32(value) != Some(SCHEMA) {
-                    return Err(Fault::Schema { found: shortened(&number.to_string()), known: SCHEMA });
-                }
-            }
+            // Read before all others: see `Section::schema`.
+            Self::Schema => {}
             Self::Name(at) => {
                 let text = value.as_str().ok_or_else(wrong_type)?;
-                *at(profile) = Name::new(text).map_err(|error| Fault::Name(key.into(), error))?;
+                *at(profile) =
+                    Name::new(text).map_err(|error| Problem::Invalid(key.into(), error.to_string()))?;
             }
             Self::Line(at) => {
                 let text = value.as_str().ok_or_else(wrong_type)?;
-                if text.is_empty()
-                    || text.chars().any(char::is_control)
-                    || text.chars().count() > LINE_CHARS_MAX
-                {
+                if !is_line(text, LINE_CHARS_MAX) {
                     let found = format!("{:?}", shortened(text));
-                    return Err(Fault::WrongType { key: key.into(), found, wanted: self.wanted() });
+                    return Err(Problem::WrongType { key: key.into(), found, wanted: self.wanted() });
                 }
                 text.clone_into(at(profile));
             }
@@ -131,20 +124,13 @@ impl Kind {
                     Some(number) => number,
                     None => number(key, value, bounds(*at)).unwrap_or_else(|| Err(wrong_type()))?,
                 };
-                check_limit(*at, number).map_err(Fault::Limit)?;
+                check_limit(*at, number).map_err(|error| Problem::Other(error.to_string()))?;
                 *at(&mut profile.limits) = number;
             }
             Self::Choice(options) => {
                 let text = value.as_str().ok_or_else(wrong_type)?;
-                let names = options.iter().map(|option| option.name);
-                let option =
-                    options.iter().find(|option| option.name == text).ok_or_else(|| Fault::Choice {
-                        key: key.into(),
-                        found: shortened(text),
-                        options: names.clone().map(Into::into).collect(),
-                        nearest: nearest(text, names.clone()).map(Into::into),
-                    })?;
-                (option.take)(profile);
+                let names: Vec<&str> = options.iter().map(|option| option.name).collect();
+                (options[index_of(key, text, &names)?].take)(profile);
             }
         }
         Ok(())
@@ -205,11 +191,6 @@ impl Kind {
             }
         }
     }
-}
-
-/// The fault of a value that is not a table.
-pub(crate) fn not_a_table(table: &'static str, value: &DeValue<'_>) -> Fault {
-    Fault::WrongType { key: table.into(), found: found(value), wanted: format!("a table, [{table}]") }
 }
 
 /// Checks one limit by itself. [`Layout::new`] reports only the first invalid limit; with all

@@ -14,10 +14,6 @@
 //! crate only reads and checks profiles; the daemons apply them.
 
 mod check;
-pub mod document;
-pub mod duration;
-mod error;
-pub mod file;
 mod keys;
 mod kind;
 mod load;
@@ -26,7 +22,6 @@ mod read;
 pub mod testbed;
 mod write;
 
-pub use error::{Fault, FileError, Problem, Text};
 pub use kind::SCHEMA;
 pub use load::BUILTIN;
 pub use profile::{Alert, Profile, Pulse, Rdma, Scheduling};

@@ -1,7 +1,7 @@
 //! The sources of profiles: built into the program, or a file.
 
-use crate::error::FileError;
-use crate::{Profile, document, read, write};
+use crate::{Profile, read, write};
+use obol_config::{BuiltIn, FileError};
 
 /// The built-in profiles: name and text.
 pub(crate) static FILES: [(&str, &str); 7] = [
@@ -15,9 +15,9 @@ pub(crate) static FILES: [(&str, &str); 7] = [
 ];
 
 /// Names of the built-in profiles.
-pub static BUILTIN: [&str; FILES.len()] = document::names(&FILES);
+pub static BUILTIN: [&str; FILES.len()] = obol_config::names(&FILES);
 
-static PROFILES: document::BuiltIn = document::BuiltIn { kind: "profile", folder: "profiles", texts: &FILES };
+static PROFILES: BuiltIn = BuiltIn { kind: "profile", folder: "profiles", texts: &FILES };
 
 impl Profile {
     /// One of [`BUILTIN`].

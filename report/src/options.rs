@@ -1,7 +1,7 @@
 //! The command-line options of reports.
 
 use clap::{Args, ValueEnum};
-use obol_profiles::duration;
+use obol_config::duration;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

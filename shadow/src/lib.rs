@@ -7,10 +7,10 @@ mod redis;
 mod resp;
 
 use clap::Args;
+use obol_config::duration;
 use obol_fabric::host::{Held, clock};
 use obol_fabric::{Instant, Nanos};
 use obol_observe::stats::Distribution;
-use obol_profiles::duration;
 use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::net::{Shutdown, TcpStream};

@@ -4,11 +4,10 @@
 
 use super::limits::COUNT_MAX;
 use super::probe::Probe;
-use super::section::{At, Section, span_schema};
+use super::schema::span_schema;
 use crate::faults::Key;
+use obol_config::{At, Problem, Problems, Section, chosen, shortened};
 use obol_fabric::Nanos;
-use obol_profiles::Fault;
-use obol_profiles::document::{Faults, nearest, shortened};
 use serde_json::json;
 use std::fmt;
 
@@ -137,7 +136,7 @@ pub struct Watch {
 struct Kind {
     probe: Probe,
     keys: fn() -> Vec<Key>,
-    parse: fn(&mut Section<'_, '_>, &mut Faults) -> Option<External>,
+    parse: fn(&mut Section<'_, '_>, &mut Problems) -> Option<External>,
 }
 
 const KINDS: [Kind; 3] = [
@@ -166,9 +165,13 @@ pub(super) fn keys() -> Vec<(Key, Vec<&'static str>)> {
 }
 
 /// Reads the keys of a probe, if it is one of these.
-pub(super) fn parse(probe: Probe, section: &mut Section<'_, '_>, faults: &mut Faults) -> Option<External> {
+pub(super) fn parse(
+    probe: Probe,
+    section: &mut Section<'_, '_>,
+    problems: &mut Problems,
+) -> Option<External> {
     let kind = KINDS.iter().find(|kind| kind.probe == probe)?;
-    (kind.parse)(section, faults)
+    (kind.parse)(section, problems)
 }
 
 fn timeout_key() -> Key {
@@ -211,13 +214,13 @@ fn command_keys() -> Vec<Key> {
     ]
 }
 
-fn timeout(section: &mut Section<'_, '_>, faults: &mut Faults) -> Nanos {
-    section.span("timeout", TIMEOUT, faults).map_or(TIMEOUT_DEFAULT, |at| at.value)
+fn timeout(section: &mut Section<'_, '_>, problems: &mut Problems) -> Nanos {
+    section.span("timeout", TIMEOUT, problems).map_or(TIMEOUT_DEFAULT, |at| at.value)
 }
 
-fn url(section: &mut Section<'_, '_>, faults: &mut Faults) -> Option<String> {
+fn url(section: &mut Section<'_, '_>, problems: &mut Problems) -> Option<String> {
     let wanted = "an http or https URL such as \"http://prometheus:9090\"";
-    let read = section.text("url", URL_CHARS_MAX, faults);
+    let read = section.text("url", URL_CHARS_MAX, problems);
     let At { at, value } = section.need("url", wanted, read)?;
     let uri = value.parse::<ureq::http::Uri>().ok();
     let fits = uri.is_some_and(|uri| {
@@ -226,79 +229,64 @@ fn url(section: &mut Section<'_, '_>, faults: &mut Faults) -> Option<String> {
     if fits {
         return Some(value);
     }
-    let (key, found) = (section.key("url").into(), format!("{:?}", shortened(&value)));
-    faults.add(at, Fault::WrongType { key, found, wanted: wanted.to_owned() });
+    problems.wrong(at, &section.key("url"), format!("{:?}", shortened(&value)), wanted);
     None
 }
 
-fn promql(section: &mut Section<'_, '_>, faults: &mut Faults) -> Option<External> {
-    let url = url(section, faults);
-    let query = section.text("query", QUERY_CHARS_MAX, faults).map(|at| at.value);
+fn promql(section: &mut Section<'_, '_>, problems: &mut Problems) -> Option<External> {
+    let url = url(section, problems);
+    let query = section.text("query", QUERY_CHARS_MAX, problems).map(|at| at.value);
     let query = section.need("query", "an instant query", query);
     let wanted = "a comparison such as \"< 0.01\"; <, <=, >, >=, == and != are known";
-    let text = section.line("comparison", faults);
+    let text = section.line("comparison", problems);
     let text = section.need("comparison", wanted, text);
     let comparison = text.and_then(|At { at, value }| {
         let comparison = Comparison::parse(&value);
         if comparison.is_none() {
-            let (key, found) = (section.key("comparison").into(), format!("{:?}", shortened(&value)));
-            faults.add(at, Fault::WrongType { key, found, wanted: wanted.to_owned() });
+            problems.wrong(at, &section.key("comparison"), format!("{:?}", shortened(&value)), wanted);
         }
         comparison
     });
-    let timeout = timeout(section, faults);
+    let timeout = timeout(section, problems);
     Some(External::PromQl { url: url?, query: query?, comparison: comparison?, timeout })
 }
 
-fn http(section: &mut Section<'_, '_>, faults: &mut Faults) -> Option<External> {
-    let url = url(section, faults);
-    let status = section.number("status", (100, 599), faults).map_or(200, |at| at.value);
-    let timeout = timeout(section, faults);
+fn http(section: &mut Section<'_, '_>, problems: &mut Problems) -> Option<External> {
+    let url = url(section, problems);
+    let status = section.number("status", (100, 599), problems).map_or(200, |at| at.value);
+    let timeout = timeout(section, problems);
     Some(External::Http { url: url?, status: u16::try_from(status).ok()?, timeout })
 }
 
-fn command(section: &mut Section<'_, '_>, faults: &mut Faults) -> Option<External> {
-    let argv = section.some_texts("argv", faults);
+fn command(section: &mut Section<'_, '_>, problems: &mut Problems) -> Option<External> {
+    let argv = section.some_texts("argv", problems);
     let argv =
         section.need("argv", "a program and its arguments, such as [\"./smoke-test\", \"--quick\"]", argv);
     if let Some(beyond) = argv.as_ref().and_then(|argv| argv.get(ARGUMENTS_MAX)) {
         let (low, high) = ("1".to_owned(), ARGUMENTS_MAX.to_string());
         let found = format!("{} arguments", argv.as_ref().map_or(0, Vec::len));
-        faults.add(beyond.at, Fault::Bounds { key: section.key("argv").into(), found, low, high });
+        problems.add(beyond.at, Problem::Bounds { key: section.key("argv").into(), found, low, high });
     }
     if let Some(first) = argv.as_ref().and_then(|argv| argv.first()).filter(|first| first.value.is_empty()) {
-        let (key, found) = (section.key("argv").into(), "an empty string".to_owned());
-        faults.add(first.at, Fault::WrongType { key, found, wanted: "the name of a program".to_owned() });
+        problems.wrong(first.at, &section.key("argv"), "an empty string", "the name of a program");
     }
-    let timeout = timeout(section, faults);
+    let timeout = timeout(section, problems);
     Some(External::Command { argv: argv?.into_iter().map(|at| at.value).collect(), timeout })
 }
 
 /// `{ probe = "http", url = "http://shop/health", samples = 3 }` among the abort conditions.
-pub(super) fn watch(section: &mut Section<'_, '_>, faults: &mut Faults) -> Option<Watch> {
-    let samples = section.number("samples", (1, COUNT_MAX), faults).map_or(1, |at| at.value);
-    let every = section.span("every", EVERY, faults).map_or(EVERY_DEFAULT, |at| at.value);
-    let tolerance = section.flag("tolerance", faults).unwrap_or(true);
+pub(super) fn watch(section: &mut Section<'_, '_>, problems: &mut Problems) -> Option<Watch> {
+    let samples = section.number("samples", (1, COUNT_MAX), problems).map_or(1, |at| at.value);
+    let every = section.span("every", EVERY, problems).map_or(EVERY_DEFAULT, |at| at.value);
+    let tolerance = section.flag("tolerance", problems).unwrap_or(true);
     let path = section.key("probe");
-    let Some(At { at, value }) = section.line("probe", faults) else {
-        section.spare(keys().iter().map(|(key, _)| key.name));
+    let named = section.line("probe", problems);
+    let probe = named.and_then(|At { at, value }| problems.take(at, chosen(&path, &value, &probes())));
+    let Some(probe) = probe else {
+        section.accept(keys().iter().map(|(key, _)| key.name));
         return None;
     };
-    let names = probes();
-    let Some((_, probe)) = names.iter().find(|(name, _)| *name == value) else {
-        section.spare(keys().iter().map(|(key, _)| key.name));
-        faults.add(
-            at,
-            Fault::Choice {
-                key: path.into(),
-                found: shortened(&value),
-                options: names.iter().map(|(name, _)| (*name).into()).collect(),
-                nearest: nearest(&value, names.iter().map(|(name, _)| *name)).map(Into::into),
-            },
-        );
-        return None;
-    };
-    Some(Watch { external: parse(*probe, section, faults)?, tolerance, every, samples })
+    Some(Watch { external: parse(probe, section, problems)?, tolerance, every, samples })
 }
 
 /// The keys of an abort condition by a probe, beside those of the probe.

@@ -1,6 +1,6 @@
 //! Lines of a drill file's tables, for tools that annotate the file.
 
-use obol_profiles::document::line;
+use obol_config::line;
 use toml::de::{DeTable, DeValue};
 
 /// Lines, from 1, of the tables of a valid drill file.

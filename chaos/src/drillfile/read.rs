@@ -2,20 +2,21 @@
 
 use super::external;
 use super::limits::COUNT_MAX;
-use super::section::{At, SPAN_MIN, Section, chosen};
 use super::{
     Abort, AbortMetric, Drill, Expect, Guards, Keep, Metric, On, Probe, Repeat, ReportFiles, Rollback,
     SCHEMA, Select, Steady, Step, StepFault, Strategy, Target, TargetKind,
 };
 use crate::faults::order::INJECTIONS_MAX;
 use crate::faults::{COMMON_KEYS, Effect, KINDS, Scope};
+use obol_config::{At, FileError, Problem, Problems, Section, chosen, duration, index_of, shortened};
 use obol_fabric::layout::PROPOSERS_MAX;
 use obol_fabric::{Name, Nanos};
 use obol_observe::Percentile;
-use obol_profiles::document::{Faults, nearest, shortened};
-use obol_profiles::{Fault, FileError, duration};
-use toml::de::DeTable;
 
+/// The shortest duration.
+pub(crate) const SPAN_MIN: Nanos = Nanos::from_micros(1);
+/// Characters of a drill's name.
+pub(super) const ID_CHARS_MAX: usize = 64;
 /// Longest fault, pause or timeout.
 const SPAN_MAX: Nanos = Nanos::from_secs(600);
 const TIMEOUT_MAX: Nanos = Nanos::from_secs(24 * 3600);
@@ -43,42 +44,19 @@ pub(super) const STRATEGIES: [(&str, Strategy); 3] =
 
 /// Reads and checks a drill. `origin` names the text in errors.
 pub fn parse(text: &str, origin: &str) -> Result<Drill, FileError> {
-    document(text, origin, top)
+    obol_config::recover(text, origin, top)
 }
 
-/// Reads a document of this schema, or finds all of its problems.
-pub(super) fn document<T>(
-    text: &str,
-    origin: &str,
-    top: impl FnOnce(&mut Section<'_, '_>, &mut Faults) -> Option<T>,
-) -> Result<T, FileError> {
-    let (document, syntax) = DeTable::parse_recoverable(text);
-    let mut faults = Faults::default();
-    let read = match schema_of(document.get_ref()) {
-        Ok(()) => Section::new("", 0, document.get_ref()).read(&mut faults, top),
-        Err((at, fault)) => {
-            // Other problems may be none in that schema.
-            faults.add(at, fault);
-            None
-        }
-    };
-    if !syntax.is_empty() {
-        faults.with_syntax(text, &syntax);
-    }
-    faults.judge(read, text, origin)
-}
-
-/// Rejects an unknown schema before anything else is checked.
-fn schema_of(document: &DeTable<'_>) -> Result<(), (usize, Fault)> {
-    let table = document.iter().find(|(name, _)| name.get_ref() == "drill");
-    let Some(keys) = table.and_then(|(_, value)| value.get_ref().as_table()) else { return Ok(()) };
-    let Some((_, value)) = keys.iter().find(|(name, _)| name.get_ref() == "schema") else { return Ok(()) };
-    let Some(number) = value.get_ref().as_integer() else { return Ok(()) };
-    let number = number.to_string();
-    if number == SCHEMA.to_string() {
-        return Ok(());
-    }
-    Err((value.span().start, Fault::Schema { found: shortened(&number), known: SCHEMA }))
+/// A drill's id: 1 to 64 of `A-Z a-z 0-9 . _ + -`, the first a letter or digit.
+pub(super) fn id(section: &mut Section<'_, '_>, problems: &mut Problems) -> Option<String> {
+    let wanted = format!("1 to {ID_CHARS_MAX} of A-Z a-z 0-9 . _ + -, the first a letter or digit");
+    let read = section.take("id", &wanted, problems, |_, value| {
+        let text = value.as_str()?;
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '+' | '-');
+        let fits = text.len() <= ID_CHARS_MAX && text.chars().all(plain);
+        (fits && text.starts_with(|c: char| c.is_ascii_alphanumeric())).then(|| Ok(text.to_owned()))
+    });
+    read.map(|at| at.value)
 }
 
 /// What later tables refer to.
@@ -91,39 +69,40 @@ struct Context {
     count: u32,
 }
 
-fn top(top: &mut Section<'_, '_>, faults: &mut Faults) -> Option<Drill> {
-    let head = top.section("drill", faults);
-    let head = top.need("drill", "a table, [drill]", head);
-    let head = head.map(|section| section.read(faults, drill));
-    let guards = match top.section("guards", faults) {
-        Some(section) => section.read(faults, guards),
+fn top(top: &mut Section<'_, '_>, problems: &mut Problems) -> Option<Drill> {
+    let head = top.needed_section("drill", problems);
+    let head = head.map(|section| section.read(problems, drill));
+    let guards = match top.section("guards", problems) {
+        Some(section) => section.read(problems, guards),
         None => Guards::default(),
     };
-    let (targets, names, places) = match top.section("targets", faults) {
-        Some(section) => targets(&section, faults),
+    let (targets, names, places) = match top.section("targets", problems) {
+        Some(section) => section.read(problems, targets),
         None => Default::default(),
     };
     let context =
         Context { targets, names, places, count: head.as_ref().map_or(1, |head| head.repeat.count) };
     let steady = top
-        .sections("steady", faults)
+        .sections("steady", problems)
         .into_iter()
-        .filter_map(|section| section.read(faults, self::steady))
+        .filter_map(|section| section.read(problems, self::steady))
         .collect();
     let mut steps: Vec<Step> = Vec::new();
-    for (at, section) in top.some_sections("step", faults).into_iter().enumerate() {
-        steps.extend(section.read(faults, |section, faults| step(section, at, &context, faults)));
+    for (at, section) in top.some_sections("step", problems).into_iter().enumerate() {
+        steps.extend(section.read(problems, |section, problems| step(section, at, &context, problems)));
     }
     top.need("step", "at least one step, [[step]]", (!steps.is_empty()).then_some(()));
     let expect = top
-        .sections("expect", faults)
+        .sections("expect", problems)
         .into_iter()
         .filter_map(|section| {
-            section.read(faults, |section, faults| self::expect(section, &context, &steps, faults))
+            section.read(problems, |section, problems| self::expect(section, &context, &steps, problems))
         })
         .collect();
-    let rollback = match top.section("rollback", faults) {
-        Some(section) => section.read(faults, |section, faults| rollback(section, &context, &steps, faults)),
+    let rollback = match top.section("rollback", problems) {
+        Some(section) => {
+            section.read(problems, |section, problems| rollback(section, &context, &steps, problems))
+        }
         // Processes that a step kills are restarted by default, or the second repetition would lack
         // them.
         None => Rollback {
@@ -131,13 +110,13 @@ fn top(top: &mut Section<'_, '_>, faults: &mut Faults) -> Option<Drill> {
             restart: context.targets.iter().map(|target| target.name.clone()).collect(),
         },
     };
-    let report = match top.section("report", faults) {
-        Some(section) => section.read(faults, report),
+    let report = match top.section("report", problems) {
+        Some(section) => section.read(problems, report),
         None => ReportFiles::default(),
     };
     // With other problems, an unused target may just be misspelt elsewhere.
-    if faults.is_empty() {
-        unused(&context, &steps, faults);
+    if problems.is_empty() {
+        unused(&context, &steps, problems);
     }
     let head = head?;
     Some(Drill {
@@ -158,20 +137,21 @@ fn top(top: &mut Section<'_, '_>, faults: &mut Faults) -> Option<Drill> {
 }
 
 /// Rejects targets that no step hits, and a cache selected by a target of another step.
-fn unused(context: &Context, steps: &[Step], faults: &mut Faults) {
+fn unused(context: &Context, steps: &[Step], problems: &mut Problems) {
     let hits = |step: &Step, name: &str| step.faults.iter().any(|f| f.targets.iter().any(|t| t == name));
     for (target, at) in context.targets.iter().zip(&context.places) {
         let name = &target.name;
         if !steps.iter().any(|step| hits(step, name)) {
             let found = format!("no fault hits {name}");
-            faults.add(*at, Fault::Conflict { rule: "every target is hit by a fault of some step", found });
+            problems
+                .add(*at, Problem::Conflict { rule: "every target is hit by a fault of some step", found });
         }
         let Some(served) = &target.serving else { continue };
         if steps.iter().any(|step| hits(step, name) && !hits(step, served)) {
             let found = format!("{name} is hit in a step in which {served} is not");
             let rule =
                 "the cache that serves a target can only be selected in a step that hits that target, too";
-            faults.add(*at, Fault::Conflict { rule, found });
+            problems.add(*at, Problem::Conflict { rule, found });
         }
     }
 }
@@ -185,23 +165,22 @@ struct Head {
     timeout: Nanos,
 }
 
-fn drill(section: &mut Section<'_, '_>, faults: &mut Faults) -> Head {
-    let schema = section.number("schema", (SCHEMA, SCHEMA), faults);
-    section.need("schema", &format!("the number {SCHEMA}"), schema);
-    let id = section.id("id", faults);
+fn drill(section: &mut Section<'_, '_>, problems: &mut Problems) -> Head {
+    section.schema(SCHEMA, problems);
+    let id = id(section, problems);
     let id = section.need("id", "a name such as \"triple-loss\"", id);
-    let title = section.line("title", faults).map(|at| at.value);
+    let title = section.line("title", problems).map(|at| at.value);
     let title = section.need("title", "what the drill does, in one line", title);
-    let environment = section.name("environment", faults);
+    let environment = section.parsed("environment", "a name", problems).map(|at| at.value);
     let environment = section.need(
         "environment",
         "the label that the cluster was started with (`obol up --environment`)",
         environment,
     );
-    let seed = section.number("seed", (0, u32::MAX), faults).map_or(1, |at| at.value);
-    let timeout = section.span("timeout", (Nanos::from_secs(1), TIMEOUT_MAX), faults);
-    let repeat = match section.section("repeat", faults) {
-        Some(section) => section.read(faults, self::repeat),
+    let seed = section.number("seed", (0, u32::MAX), problems).map_or(1, |at| at.value);
+    let timeout = section.span("timeout", (Nanos::from_secs(1), TIMEOUT_MAX), problems);
+    let repeat = match section.section("repeat", problems) {
+        Some(section) => section.read(problems, self::repeat),
         None => Repeat { count: 1, warmup: 0, gap: Nanos::from_millis(20), stop_after_failures: 1 },
     };
     Head {
@@ -214,67 +193,62 @@ fn drill(section: &mut Section<'_, '_>, faults: &mut Faults) -> Head {
     }
 }
 
-fn repeat(section: &mut Section<'_, '_>, faults: &mut Faults) -> Repeat {
-    let count = section.number("count", (1, COUNT_MAX), faults).map(|at| at.value);
+fn repeat(section: &mut Section<'_, '_>, problems: &mut Problems) -> Repeat {
+    let count = section.number("count", (1, COUNT_MAX), problems).map(|at| at.value);
     let count = section.need("count", "how many repetitions, a whole number", count).unwrap_or(1);
-    let warmup = section.number("warmup", (0, COUNT_MAX), faults).map_or(0, |at| at.value);
+    let warmup = section.number("warmup", (0, COUNT_MAX), problems).map_or(0, |at| at.value);
     let gap =
-        section.span("gap", (Nanos::ZERO, SPAN_MAX), faults).map_or(Nanos::from_millis(20), |at| at.value);
-    let failures = section.number("stop_after_failures", (1, COUNT_MAX), faults).map_or(1, |at| at.value);
+        section.span("gap", (Nanos::ZERO, SPAN_MAX), problems).map_or(Nanos::from_millis(20), |at| at.value);
+    let failures = section.number("stop_after_failures", (1, COUNT_MAX), problems).map_or(1, |at| at.value);
     Repeat { count, warmup, gap, stop_after_failures: failures }
 }
 
-fn guards(section: &mut Section<'_, '_>, faults: &mut Faults) -> Guards {
+fn guards(section: &mut Section<'_, '_>, problems: &mut Problems) -> Guards {
     let mut guards = Guards::default();
-    if let Some(most) = section.number("max_targets", (1, TARGETS_MAX), faults) {
+    if let Some(most) = section.number("max_targets", (1, TARGETS_MAX), problems) {
         guards.max_targets = most.value;
     }
     if section.value("keep_acceptors").is_some_and(|value| value.get_ref().as_str().is_some()) {
-        section.choice("keep_acceptors", &[("majority", Keep::Majority)], faults);
-    } else if let Some(number) = section.number("keep_acceptors", (0, KEEP_ACCEPTORS_MAX), faults) {
+        section.choice("keep_acceptors", &[("majority", Keep::Majority)], problems);
+    } else if let Some(number) = section.number("keep_acceptors", (0, KEEP_ACCEPTORS_MAX), problems) {
         guards.keep_acceptors = Keep::Number(number.value);
     }
-    if let Some(caches) = section.number("keep_lease_caches", (0, KEEP_CACHES_MAX), faults) {
+    if let Some(caches) = section.number("keep_lease_caches", (0, KEEP_CACHES_MAX), problems) {
         guards.keep_lease_caches = caches.value;
     }
     guards.deny_hosts =
-        section.texts("deny_hosts", faults).unwrap_or_default().into_iter().map(|at| at.value).collect();
-    guards.require_confirm = section.flag("require_confirm", faults).unwrap_or(false);
-    guards.require_approval = section.flag("require_approval", faults).unwrap_or(false);
-    guards.allow_clock_step = section.flag("allow_clock_step", faults).unwrap_or(false);
-    guards.allow_undetected = section.flag("allow_undetected", faults).unwrap_or(false);
-    if let Some(span) = section.span("dead_man", DEAD_MAN, faults) {
+        section.texts("deny_hosts", problems).unwrap_or_default().into_iter().map(|at| at.value).collect();
+    guards.require_confirm = section.flag("require_confirm", problems).unwrap_or(false);
+    guards.require_approval = section.flag("require_approval", problems).unwrap_or(false);
+    guards.allow_clock_step = section.flag("allow_clock_step", problems).unwrap_or(false);
+    guards.allow_undetected = section.flag("allow_undetected", problems).unwrap_or(false);
+    if let Some(span) = section.span("dead_man", DEAD_MAN, problems) {
         guards.dead_man = span.value;
     }
-    for condition in section.sections("abort", faults) {
+    for condition in section.sections("abort", problems) {
         if condition.has("probe") {
-            guards.watch.extend(condition.read(faults, external::watch));
+            guards.watch.extend(condition.read(problems, external::watch));
         } else {
-            guards.abort.extend(condition.read(faults, abort));
+            guards.abort.extend(condition.read(problems, abort));
         }
     }
     guards
 }
 
 /// `{ when = "unavailable_us > 5000", samples = 2 }`
-fn abort(section: &mut Section<'_, '_>, faults: &mut Faults) -> Option<Abort> {
-    let when = section.line("when", faults);
+fn abort(section: &mut Section<'_, '_>, problems: &mut Problems) -> Option<Abort> {
+    let when = section.line("when", problems);
     let when = section.need("when", "a condition such as \"unavailable_us > 5000\"", when);
-    let samples = section.number("samples", (1, COUNT_MAX), faults).map_or(1, |at| at.value);
+    let samples = section.number("samples", (1, COUNT_MAX), problems).map_or(1, |at| at.value);
     let path = section.key("when");
     let At { at, value } = when?;
-    match condition(&path, &value) {
-        Ok((metric, above)) => Some(Abort { metric, above, samples }),
-        Err(fault) => {
-            faults.add(at, fault);
-            None
-        }
-    }
+    let (metric, above) = problems.take(at, condition(&path, &value))?;
+    Some(Abort { metric, above, samples })
 }
 
-fn condition(path: &str, text: &str) -> Result<(AbortMetric, f64), Fault> {
+fn condition(path: &str, text: &str) -> Result<(AbortMetric, f64), Problem> {
     let words: Vec<&str> = text.split_whitespace().collect();
-    let wrong = || Fault::WrongType {
+    let wrong = || Problem::WrongType {
         key: path.to_owned().into(),
         found: format!("{:?}", shortened(text)),
         wanted: "METRIC > NUMBER, such as \"unavailable_us > 5000\"".to_owned(),
@@ -290,14 +264,15 @@ fn condition(path: &str, text: &str) -> Result<(AbortMetric, f64), Fault> {
 /// A reference to another target: byte offset, key, name.
 type Reference = (usize, String, String);
 
-fn targets(section: &Section<'_, '_>, faults: &mut Faults) -> (Vec<Target>, Vec<String>, Vec<usize>) {
+fn targets(section: &mut Section<'_, '_>, problems: &mut Problems) -> (Vec<Target>, Vec<String>, Vec<usize>) {
     let (mut targets, mut places) = (Vec::new(), Vec::new());
-    let names: Vec<String> = section.entries().map(|(name, _)| name.to_owned()).collect();
+    let entries = section.entries();
+    let names: Vec<String> = entries.iter().map(|(name, _)| (*name).to_owned()).collect();
     let mut references = Vec::new();
-    for (name, value) in section.entries() {
+    for (name, value) in entries {
         let path = section.key(name);
-        if let Some((target, serving)) = Section::of(&path, value, faults)
-            .and_then(|table| table.read(faults, |section, faults| target(name, section, faults)))
+        if let Some((target, serving)) = Section::of(&path, value, &format!("a table, [{path}]"), problems)
+            .and_then(|table| table.read(problems, |section, problems| target(name, section, problems)))
         {
             references.extend(serving.map(|reference| (targets.len(), reference)));
             targets.push(target);
@@ -305,51 +280,45 @@ fn targets(section: &Section<'_, '_>, faults: &mut Faults) -> (Vec<Target>, Vec<
         }
     }
     for (of, (at, path, value)) in references {
-        match known_target(&path, &value, &names) {
-            Ok(()) => targets[of].serving = Some(value),
-            Err(fault) => faults.add(at, fault),
+        if problems.take(at, known_target(&path, &value, &names)).is_some() {
+            targets[of].serving = Some(value);
         }
     }
     (targets, names, places)
 }
 
 /// Rejects an unknown target name.
-fn known_target(path: &str, name: &str, names: &[String]) -> Result<(), Fault> {
-    let known = || names.iter().map(String::as_str);
-    if known().any(|other| other == name) {
-        return Ok(());
-    }
+fn known_target(path: &str, name: &str, names: &[String]) -> Result<(), Problem> {
     if names.is_empty() {
-        return Err(Fault::Other(format!("{path} is {:?}, but [targets] has none", shortened(name))));
+        return Err(Problem::Other(format!("{path} is {:?}, but [targets] has none", shortened(name))));
     }
-    Err(Fault::Choice {
-        key: path.to_owned().into(),
-        found: shortened(name),
-        options: known().map(|name| name.to_owned().into()).collect(),
-        nearest: nearest(name, known()).map(|name| name.to_owned().into()),
-    })
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    index_of(path, name, &names).map(|_| ())
 }
 
 fn target(
     name: &str,
     section: &mut Section<'_, '_>,
-    faults: &mut Faults,
+    problems: &mut Problems,
 ) -> Option<(Target, Option<Reference>)> {
-    let kind = section.choice("kind", TargetKind::ALL, faults).map(|at| at.value);
+    let kind = section.choice("kind", TargetKind::ALL, problems).map(|at| at.value);
     let kind = section.need("kind", "app, agent, node, coordinator or lease-cache", kind);
-    let word = section.choice("select", &SELECTS, faults);
+    let word = section.choice("select", &SELECTS, problems);
     let fixed = section
-        .number("fixed", (1, TARGETS_MAX), faults)
+        .number("fixed", (1, TARGETS_MAX), problems)
         .map(|n| At { at: n.at, value: Select::Fixed(n.value) });
-    let percent =
-        section.number("percent", (1, 100), faults).map(|n| At { at: n.at, value: Select::Percent(n.value) });
-    let named = section.name("name", faults).map(|name| At { at: section.at, value: Select::Named(name) });
+    let percent = section
+        .number("percent", (1, 100), problems)
+        .map(|n| At { at: n.at, value: Select::Percent(n.value) });
+    let named = section
+        .parsed("name", "a name", problems)
+        .map(|name| At { at: section.at, value: Select::Named(name.value) });
     let mut ways: Vec<At<Select>> = [word, fixed, percent, named].into_iter().flatten().collect();
     if ways.len() > 1 {
         let found = "several of them are set".to_owned();
-        faults.add(
+        problems.add(
             ways[1].at,
-            Fault::Conflict { rule: "a target has one of select, fixed, percent and name", found },
+            Problem::Conflict { rule: "a target has one of select, fixed, percent and name", found },
         );
     }
     let first = (!ways.is_empty()).then(|| ways.swap_remove(0));
@@ -362,16 +331,16 @@ fn target(
             first,
         ),
     };
-    let serving = section.line("serving", faults);
+    let serving = section.line("serving", problems);
     let path = section.key("serving");
     let (kind, way) = (kind?, way?);
     if let Some(At { at, .. }) = &serving
         && (kind != TargetKind::LeaseCache || way.value != Select::One)
     {
         let found = format!("kind is {:?}", kind.name());
-        faults.add(
+        problems.add(
             *at,
-            Fault::Conflict {
+            Problem::Conflict {
                 rule: "serving selects one lease cache (kind = \"lease-cache\", select = \"one\")",
                 found,
             },
@@ -380,41 +349,46 @@ fn target(
     let serving = serving.map(|At { at, value }| (at, path, value));
     if way.value == Select::Leader && kind != TargetKind::Coordinator {
         let found = format!("kind is {:?}", kind.name());
-        faults.add(way.at, Fault::Conflict { rule: "only a coordinator can lead", found });
+        problems.add(way.at, Problem::Conflict { rule: "only a coordinator can lead", found });
     }
     let target = Target { name: name.to_owned(), kind, select: way.value, serving: None };
     Some((target, serving))
 }
 
-fn steady(section: &mut Section<'_, '_>, faults: &mut Faults) -> Option<Steady> {
-    let probe = section.choice("probe", Probe::ALL, faults).map(|at| at.value);
+fn steady(section: &mut Section<'_, '_>, problems: &mut Problems) -> Option<Steady> {
+    let probe = section.choice("probe", Probe::ALL, problems).map(|at| at.value);
     let probe = section.need("probe", "the probe, such as \"view.converged\"", probe);
-    let tolerance = section.flag("tolerance", faults).unwrap_or(true);
+    let tolerance = section.flag("tolerance", problems).unwrap_or(true);
     let path = section.key("phase");
-    let phases = section.some_texts("phase", faults);
+    let phases = section.some_texts("phase", problems);
     let (mut before, mut after) = (phases.is_none(), phases.is_none());
     for At { at, value } in phases.unwrap_or_default() {
-        match chosen(&path, &value, &PHASES) {
-            Ok(false) => before = true,
-            Ok(true) => after = true,
-            Err(fault) => faults.add(at, fault),
+        match problems.take(at, chosen(&path, &value, &PHASES)) {
+            Some(false) => before = true,
+            Some(true) => after = true,
+            None => {}
         }
     }
     let external = match probe {
-        Some(probe) => external::parse(probe, section, faults),
+        Some(probe) => external::parse(probe, section, problems),
         None => {
-            section.spare(external::keys().iter().map(|(key, _)| key.name));
+            section.accept(external::keys().iter().map(|(key, _)| key.name));
             None
         }
     };
     Some(Steady { probe: probe?, external, tolerance, before, after })
 }
 
-fn step(section: &mut Section<'_, '_>, at: usize, context: &Context, faults: &mut Faults) -> Option<Step> {
-    let name = section.line("name", faults).map(|at| at.value);
+fn step(
+    section: &mut Section<'_, '_>,
+    at: usize,
+    context: &Context,
+    problems: &mut Problems,
+) -> Option<Step> {
+    let name = section.line("name", problems).map(|at| at.value);
     let name = section.need("name", "the name of the step", name);
     let own = if at == 0 { On::Cue } else { On::Settled };
-    let on = section.choice("on", &CUES, faults);
+    let on = section.choice("on", &CUES, problems);
     if let Some(on) = on.as_ref().filter(|on| on.value != own) {
         let (rule, found) = match own {
             On::Cue => ("the first step of a repetition happens on its cue", "on is \"settled\""),
@@ -423,19 +397,19 @@ fn step(section: &mut Section<'_, '_>, at: usize, context: &Context, faults: &mu
                 "on is \"cue\"",
             ),
         };
-        faults.add(on.at, Fault::Conflict { rule, found: found.to_owned() });
+        problems.add(on.at, Problem::Conflict { rule, found: found.to_owned() });
     }
-    let skew = section.span("max_cue_skew", (SPAN_MIN, Nanos::from_secs(1)), faults).map(|at| at.value);
-    let tables = section.some_sections("fault", faults);
+    let skew = section.span("max_cue_skew", (SPAN_MIN, Nanos::from_secs(1)), problems).map(|at| at.value);
+    let tables = section.some_sections("fault", problems);
     let several = tables.len();
     if let Some(beyond) = tables.get(INJECTIONS_MAX) {
         let (found, key) = (format!("{several} tables"), section.key("fault").into());
         let (low, high) = ("1".to_owned(), INJECTIONS_MAX.to_string());
-        faults.add(beyond.at, Fault::Bounds { key, found, low, high });
+        problems.add(beyond.at, Problem::Bounds { key, found, low, high });
     }
     let mut list: Vec<StepFault> = Vec::new();
     for table in tables {
-        list.extend(table.read(faults, |section, faults| fault(section, context, faults)));
+        list.extend(table.read(problems, |section, problems| fault(section, context, problems)));
     }
     section.need(
         "fault",
@@ -449,48 +423,46 @@ fn step(section: &mut Section<'_, '_>, at: usize, context: &Context, faults: &mu
 fn target_names(
     section: &mut Section<'_, '_>,
     context: &Context,
-    faults: &mut Faults,
+    problems: &mut Problems,
 ) -> Option<Vec<String>> {
     let path = section.key("target");
-    let names = section.some_texts("target", faults)?;
+    let names = section.some_texts("target", problems)?;
     for At { at, value } in &names {
-        if let Err(fault) = known_target(&path, value, &context.names) {
-            faults.add(*at, fault);
-        }
+        problems.take(*at, known_target(&path, value, &context.names));
     }
     Some(names.into_iter().map(|at| at.value).collect())
 }
 
-fn fault(section: &mut Section<'_, '_>, context: &Context, faults: &mut Faults) -> Option<StepFault> {
+fn fault(section: &mut Section<'_, '_>, context: &Context, problems: &mut Problems) -> Option<StepFault> {
     let kinds: Vec<_> = KINDS.iter().map(|kind| (kind.name(), *kind)).collect();
-    let kind = section.choice("kind", &kinds, faults).map(|at| at.value);
+    let kind = section.choice("kind", &kinds, problems).map(|at| at.value);
     let kind = section.need("kind", "the fault, such as \"kill\"", kind);
     let Some(kind) = kind else {
-        section.spare(COMMON_KEYS);
-        section.spare(KINDS.iter().flat_map(|kind| kind.keys()).map(|key| key.name));
+        section.accept(COMMON_KEYS);
+        section.accept(KINDS.iter().flat_map(|kind| kind.keys()).map(|key| key.name));
         return None;
     };
-    let kind = kind.parse(section, faults);
+    let kind = kind.parse(section, problems);
     let mut targets = Vec::new();
     if kind.scope() != Scope::Host {
-        let named = target_names(section, context, faults);
+        let named = target_names(section, context, problems);
         targets = section
             .need("target", "its targets: one or several names of [targets]", named)
             .unwrap_or_default();
     }
     let mut lasts = None;
     if !kind.effect().ends() {
-        lasts = section.span("for", (Nanos::from_millis(1), SPAN_MAX), faults).map(|at| at.value);
+        lasts = section.span("for", (Nanos::from_millis(1), SPAN_MAX), problems).map(|at| at.value);
         let wanted = format!(
             "how long it lasts, a duration up to \"{}\"; then it is undone",
             duration::print(SPAN_MAX)
         );
         lasts = section.need("for", &wanted, lasts);
     }
-    let expect = section.choice("expect", &EXPECTATIONS, faults);
+    let expect = section.choice("expect", &EXPECTATIONS, problems);
     if let Some(At { at, .. }) = expect.as_ref().filter(|_| kind.effect() != Effect::Stops) {
         let rule = "only a pause (kind = \"freeze\") has an expectation; what others must not exceed is in [[expect]]";
-        faults.add(*at, Fault::Conflict { rule, found: format!("kind is {:?}", kind.name()) });
+        problems.add(*at, Problem::Conflict { rule, found: format!("kind is {:?}", kind.name()) });
     }
     Some(StepFault { kind, targets, lasts, tolerated: expect.is_some_and(|at| at.value) })
 }
@@ -499,35 +471,35 @@ fn expect(
     section: &mut Section<'_, '_>,
     context: &Context,
     steps: &[Step],
-    faults: &mut Faults,
+    problems: &mut Problems,
 ) -> Option<Expect> {
-    let metric = section.choice("metric", Metric::ALL, faults);
+    let metric = section.choice("metric", Metric::ALL, problems);
     let metric = section.need("metric", "the figure, such as \"failover.cue_to_active\"", metric);
     let Some(At { at, value: metric }) = metric else {
-        section.spare(Percentile::ALL.iter().map(|(name, _)| *name).chain(["at_most"]));
+        section.accept(Percentile::ALL.iter().map(|(name, _)| *name).chain(["at_most"]));
         return None;
     };
     let silences = steps.iter().flat_map(|step| &step.faults).any(StepFault::silences);
-    if metric.is_of_failover() && !silences && faults.is_empty() {
+    if metric.is_of_failover() && !silences && problems.is_empty() {
         let found = format!("{} is bounded", metric.name());
         let rule = "a failover is measured only if a fault silences a process (kill, freeze, partition or link-error) and is \
                     not expected to be tolerated";
-        faults.add(at, Fault::Conflict { rule, found });
+        problems.add(at, Problem::Conflict { rule, found });
     }
     let mut expect = Expect { metric, bounds: Vec::new(), at_most: None };
     if metric.is_count() {
-        let most = section.number("at_most", (0, u32::MAX), faults).map(|at| at.value);
+        let most = section.number("at_most", (0, u32::MAX), problems).map(|at| at.value);
         expect.at_most = section.need("at_most", "the largest count that passes", most);
     } else {
         for &(name, percentile) in Percentile::ALL {
-            let Some(bound) = section.span(name, (SPAN_MIN, SPAN_MAX), faults) else { continue };
+            let Some(bound) = section.span(name, (SPAN_MIN, SPAN_MAX), problems) else { continue };
             let needed = percentile.samples_min();
             if context.count < needed {
                 let found =
                     format!("{} needs {needed}, drill.repeat.count is {}", section.key(name), context.count);
                 let rule =
                     "a percentile needs enough repetitions for 95 % confidence that one of them reached it";
-                faults.add(bound.at, Fault::Conflict { rule, found });
+                problems.add(bound.at, Problem::Conflict { rule, found });
             }
             expect.bounds.push((percentile, bound.value));
         }
@@ -541,49 +513,49 @@ fn rollback(
     section: &mut Section<'_, '_>,
     context: &Context,
     steps: &[Step],
-    faults: &mut Faults,
+    problems: &mut Problems,
 ) -> Rollback {
     let mut rollback = Rollback { strategy: Strategy::Always, restart: Vec::new() };
-    let strategy = section.choice("strategy", &STRATEGIES, faults);
-    for action in section.sections("actions", faults) {
+    let strategy = section.choice("strategy", &STRATEGIES, problems);
+    for action in section.sections("actions", problems) {
         let at = action.at;
-        let names = action.read(faults, |action, faults| {
-            let kind = action.choice("kind", &[("restart", ())], faults);
+        let names = action.read(problems, |action, problems| {
+            let kind = action.choice("kind", &[("restart", ())], problems);
             action.need("kind", "\"restart\"; reversible faults are always undone", kind);
-            let names = target_names(action, context, faults);
+            let names = target_names(action, context, problems);
             action.need("target", "one or several names of [targets]", names).unwrap_or_default()
         });
         let kills = |name: &String| steps.iter().flat_map(|step| &step.faults).any(|fault| fault.ends(name));
-        if let Some(name) = names.iter().find(|name| faults.is_empty() && !kills(name)) {
+        if let Some(name) = names.iter().find(|name| problems.is_empty() && !kills(name)) {
             let (rule, found) =
                 ("only targets that a step kills can be restarted", format!("nothing kills {name}"));
-            faults.add(at, Fault::Conflict { rule, found });
+            problems.add(at, Problem::Conflict { rule, found });
         }
         rollback.restart.extend(names);
     }
     if let Some(At { at, value }) = strategy {
         if value == Strategy::Never && !rollback.restart.is_empty() {
             let found = "there are actions".to_owned();
-            faults.add(at, Fault::Conflict { rule: "strategy = \"never\" takes no action", found });
+            problems.add(at, Problem::Conflict { rule: "strategy = \"never\" takes no action", found });
         }
         rollback.strategy = value;
     }
     rollback
 }
 
-fn report(section: &mut Section<'_, '_>, faults: &mut Faults) -> ReportFiles {
+fn report(section: &mut Section<'_, '_>, problems: &mut Problems) -> ReportFiles {
     let mut files = ReportFiles::default();
     let mut taken: Vec<String> = Vec::new();
     for (key, usual) in ReportFiles::DEFAULTS {
-        let Some(At { at, value }) = section.line(key, faults) else { continue };
+        let Some(At { at, value }) = section.line(key, problems) else { continue };
         // The files always stay in the output directory.
         if value.contains('/') || value.starts_with('.') {
             let wanted = format!("a plain file name such as {usual:?}; --out sets the directory");
-            let found = format!("{:?}", shortened(&value));
-            faults.add(at, Fault::WrongType { key: section.key(key).into(), found, wanted });
+            problems.wrong(at, &section.key(key), format!("{:?}", shortened(&value)), wanted);
         } else if taken.contains(&value) {
             let found = format!("{} is {:?}, like another file", section.key(key), shortened(&value));
-            faults.add(at, Fault::Conflict { rule: "every file of a report needs a name of its own", found });
+            problems
+                .add(at, Problem::Conflict { rule: "every file of a report needs a name of its own", found });
         } else if let Some(place) = files.place(key) {
             taken.push(value.clone());
             *place = Some(value);

@@ -3,14 +3,20 @@
 use super::external;
 use super::limits::COUNT_MAX;
 use super::read::{
-    CUES, EXPECTATIONS, KEEP_ACCEPTORS_MAX, KEEP_CACHES_MAX, PHASES, SELECTS, STRATEGIES, TARGETS_MAX,
+    CUES, EXPECTATIONS, ID_CHARS_MAX, KEEP_ACCEPTORS_MAX, KEEP_CACHES_MAX, PHASES, SELECTS, STRATEGIES,
+    TARGETS_MAX,
 };
-use super::section::{ID_CHARS_MAX, LINE_CHARS_MAX, span_schema};
 use super::{AbortMetric, Metric, Probe, ReportFiles, SCHEMA, TargetKind};
 use crate::faults::{Fault, KINDS};
+use obol_config::{LINE_CHARS_MAX, duration::PATTERN};
 use obol_fabric::types::NAME_BYTES_MAX;
 use obol_observe::Percentile;
 use serde_json::{Map, Value, json};
+
+/// The JSON Schema of a duration.
+pub(crate) fn span_schema() -> Value {
+    json!({ "type": "string", "pattern": PATTERN })
+}
 
 /// A pattern of names of at most `chars` characters.
 fn name(chars: usize, others: &str) -> String {

@@ -1,8 +1,8 @@
 //! The drills that ship with the program.
 
 use super::{Drill, parse};
-use obol_profiles::FileError;
-use obol_profiles::document::BuiltIn;
+use obol_config::BuiltIn;
+use obol_config::FileError;
 
 /// A drill that ships.
 #[derive(Clone, Copy, Debug)]

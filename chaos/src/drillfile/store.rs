@@ -2,12 +2,10 @@
 //! write (`obol drill smr --script`).
 
 use super::SCHEMA;
-use super::read::document;
-use super::section::Section;
+use super::read::id;
+use obol_config::{BuiltIn, FileError, Problem, Problems, Section};
 use obol_fabric::Nanos;
 use obol_observe::named_enum;
-use obol_profiles::document::{BuiltIn, Faults};
-use obol_profiles::{Fault, FileError};
 
 /// Bounds of a step's time: shorter ones say nothing of what follows a change.
 const TIME: (Nanos, Nanos) = (Nanos::from_millis(100), Nanos::from_secs(60));
@@ -76,43 +74,41 @@ impl StoreDrill {
 
     /// Reads and checks a drill. `origin` names the text in errors.
     pub fn parse(text: &str, origin: &str) -> Result<Self, FileError> {
-        document(text, origin, top)
+        obol_config::recover(text, origin, top)
     }
 }
 
-fn top(top: &mut Section<'_, '_>, faults: &mut Faults) -> Option<StoreDrill> {
-    let head = top.section("drill", faults);
-    let head = top.need("drill", "a table, [drill]", head);
-    let head = head.and_then(|section| section.read(faults, self::head));
+fn top(top: &mut Section<'_, '_>, problems: &mut Problems) -> Option<StoreDrill> {
+    let head = top.needed_section("drill", problems);
+    let head = head.and_then(|section| section.read(problems, self::head));
     let (mut steps, mut places) = (Vec::new(), Vec::new());
-    for section in top.some_sections("step", faults) {
+    for section in top.some_sections("step", problems) {
         let at = section.at;
-        if let Some(step) = section.read(faults, step) {
+        if let Some(step) = section.read(problems, step) {
             steps.push(step);
             places.push(at);
         }
     }
     top.need("step", "at least one step, [[step]]", (!steps.is_empty()).then_some(()));
     let drill = StoreDrill { steps, ..head? };
-    if faults.is_empty()
+    if problems.is_empty()
         && let Err((at, found)) = possible(&drill)
     {
         let rule = "a store needs 3 to 7 voters, a majority of them, and room for one that joins";
-        faults.add(places.get(at).copied().unwrap_or_default(), Fault::Conflict { rule, found });
+        problems.add(places.get(at).copied().unwrap_or_default(), Problem::Conflict { rule, found });
     }
     Some(drill)
 }
 
-fn head(section: &mut Section<'_, '_>, faults: &mut Faults) -> Option<StoreDrill> {
-    let schema = section.number("schema", (SCHEMA, SCHEMA), faults);
-    section.need("schema", "the schema of this file, 1", schema);
-    let id = section.id("id", faults);
+fn head(section: &mut Section<'_, '_>, problems: &mut Problems) -> Option<StoreDrill> {
+    section.schema(SCHEMA, problems);
+    let id = id(section, problems);
     let id = section.need("id", "the drill's name", id);
-    let title = section.line("title", faults);
+    let title = section.line("title", problems);
     let title = section.need("title", "what the drill is about", title);
-    let preset = section.choice("preset", &PRESETS, faults);
+    let preset = section.choice("preset", &PRESETS, problems);
     let preset = section.need("preset", "a preset of `obol smr server`", preset);
-    let voters = section.number("voters", VOTERS, faults);
+    let voters = section.number("voters", VOTERS, problems);
     let voters = section.need("voters", "how many replicas vote at first", voters);
     Some(StoreDrill {
         id: id?,
@@ -123,12 +119,12 @@ fn head(section: &mut Section<'_, '_>, faults: &mut Faults) -> Option<StoreDrill
     })
 }
 
-fn step(section: &mut Section<'_, '_>, faults: &mut Faults) -> Option<StoreStep> {
-    let name = section.line("name", faults);
+fn step(section: &mut Section<'_, '_>, problems: &mut Problems) -> Option<StoreStep> {
+    let name = section.line("name", problems);
     let name = section.need("name", "what happens", name);
-    let change = section.choice("change", Change::ALL, faults);
+    let change = section.choice("change", Change::ALL, problems);
     let change = section.need("change", "what the step does", change);
-    let time = section.span("for", TIME, faults);
+    let time = section.span("for", TIME, problems);
     let time = section.need("for", "how long it lasts, such as \"1s\"", time);
     Some(StoreStep { name: name?.value, change: change?.value, time: time?.value })
 }

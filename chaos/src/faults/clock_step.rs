@@ -4,10 +4,10 @@ use super::fault::{Armed, Arming, Effect, Fault, Key, Planning, Scope};
 use super::order::Injection;
 use super::realtime::{ClockStep as Step, may_step};
 use super::record::{Record, Undone};
-use crate::drillfile::section::{SPAN_MIN, Section, span_schema};
+use crate::drillfile::{SPAN_MIN, span_schema};
+use obol_config::{Problems, Section};
 use obol_fabric::Nanos;
 use obol_fabric::host::Cluster;
-use obol_profiles::document::Faults;
 use std::io;
 use std::sync::Arc;
 
@@ -42,8 +42,8 @@ impl Fault for ClockStep {
         vec![Key { name: "by", schema: span_schema(), doc: "how much" }]
     }
 
-    fn parse(&self, section: &mut Section<'_, '_>, faults: &mut Faults) -> Arc<dyn Fault> {
-        let by = section.span("by", (SPAN_MIN, Nanos::from_secs(3600)), faults).map(|at| at.value);
+    fn parse(&self, section: &mut Section<'_, '_>, problems: &mut Problems) -> Arc<dyn Fault> {
+        let by = section.span("by", (SPAN_MIN, Nanos::from_secs(3600)), problems).map(|at| at.value);
         let by = section.need("by", "how far the clock jumps, a duration", by).unwrap_or(SPAN_MIN);
         Arc::new(Self { by })
     }

@@ -4,9 +4,9 @@ use super::fault::{Effect, Key};
 use super::host_network::Impact;
 use super::links::LinkFault;
 use super::order::Links;
-use crate::drillfile::section::{SPAN_MIN, Section, span_schema};
+use crate::drillfile::{SPAN_MIN, span_schema};
+use obol_config::{Problems, Section};
 use obol_fabric::Nanos;
-use obol_profiles::document::Faults;
 
 /// The fault.
 #[derive(Clone, Copy, Debug, Default)]
@@ -38,8 +38,8 @@ impl LinkFault for Delay {
         vec![Key { name: "by", schema: span_schema(), doc: "how much" }]
     }
 
-    fn parse_own(section: &mut Section<'_, '_>, faults: &mut Faults) -> Self {
-        let by = section.span("by", (SPAN_MIN, Nanos::from_secs(10)), faults).map(|at| at.value);
+    fn parse_own(section: &mut Section<'_, '_>, problems: &mut Problems) -> Self {
+        let by = section.span("by", (SPAN_MIN, Nanos::from_secs(10)), problems).map(|at| at.value);
         Self { by: section.need("by", "the delay, a duration", by).unwrap_or(SPAN_MIN) }
     }
 }

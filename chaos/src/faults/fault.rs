@@ -2,11 +2,11 @@
 
 use super::order::{Injection, TargetKind};
 use super::record::{Record, Undone};
-use crate::drillfile::section::Section;
+
+use obol_config::{Problems, Section};
 use obol_fabric::host::{Cluster, Held};
 use obol_node::Deployment;
 use obol_observe::Snapshot;
-use obol_profiles::document::Faults;
 use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
@@ -151,7 +151,7 @@ pub trait Fault: fmt::Debug + Send + Sync {
     }
 
     /// Reads these keys.
-    fn parse(&self, section: &mut Section<'_, '_>, faults: &mut Faults) -> Arc<dyn Fault>;
+    fn parse(&self, section: &mut Section<'_, '_>, problems: &mut Problems) -> Arc<dyn Fault>;
 
     /// Why it cannot or must not be injected here.
     fn refusal(&self, _planning: Planning<'_>) -> Option<&'static str> {

@@ -3,9 +3,8 @@
 use super::fault::{Armed, Arming, Effect, Fault, Scope, Simulated};
 use super::order::Injection;
 use super::record::{Record, Undone};
-use crate::drillfile::section::Section;
+use obol_config::{Problems, Section};
 use obol_fabric::host::{Cluster, Held, Process};
-use obol_profiles::document::Faults;
 use std::io;
 use std::sync::Arc;
 
@@ -26,7 +25,7 @@ impl Fault for Freeze {
         Effect::Stops
     }
 
-    fn parse(&self, _section: &mut Section<'_, '_>, _faults: &mut Faults) -> Arc<dyn Fault> {
+    fn parse(&self, _section: &mut Section<'_, '_>, _problems: &mut Problems) -> Arc<dyn Fault> {
         Arc::new(*self)
     }
 

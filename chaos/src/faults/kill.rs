@@ -2,9 +2,8 @@
 
 use super::fault::{Armed, Arming, Effect, Fault, Key, Scope, Simulated};
 use super::order::Injection;
-use crate::drillfile::section::Section;
+use obol_config::{Problems, Section};
 use obol_fabric::host::Held;
-use obol_profiles::document::Faults;
 use serde_json::json;
 use std::io;
 use std::sync::Arc;
@@ -41,8 +40,8 @@ impl Fault for Kill {
         vec![Key { name: "signal", schema, doc: "at once, or as a graceful leave" }]
     }
 
-    fn parse(&self, section: &mut Section<'_, '_>, faults: &mut Faults) -> Arc<dyn Fault> {
-        let graceful = section.choice("signal", &SIGNALS, faults).is_some_and(|at| at.value);
+    fn parse(&self, section: &mut Section<'_, '_>, problems: &mut Problems) -> Arc<dyn Fault> {
+        let graceful = section.choice("signal", &SIGNALS, problems).is_some_and(|at| at.value);
         Arc::new(Self { graceful })
     }
 

@@ -5,10 +5,9 @@ use super::fault::{Armed, Arming, Effect, Fault, Key, Planning, Scope, Simulated
 use super::host_network::{self, Impact};
 use super::order::{Injection, Links, TargetKind};
 use super::record::{Record, Undone};
-use crate::drillfile::section::Section;
+use obol_config::{Problems, Section};
 use obol_fabric::Nanos;
 use obol_fabric::host::{Cluster, Impairment};
-use obol_profiles::document::Faults;
 use serde_json::json;
 use std::sync::Arc;
 use std::{fmt, io};
@@ -41,7 +40,7 @@ pub(super) trait LinkFault: fmt::Debug + Default + Send + Sync + 'static {
     }
 
     /// Reads these keys.
-    fn parse_own(_section: &mut Section<'_, '_>, _faults: &mut Faults) -> Self {
+    fn parse_own(_section: &mut Section<'_, '_>, _problems: &mut Problems) -> Self {
         Self::default()
     }
 }
@@ -103,15 +102,15 @@ impl<T: LinkFault> Fault for Network<T> {
         T::own_keys().into_iter().chain([layer]).collect()
     }
 
-    fn parse(&self, section: &mut Section<'_, '_>, faults: &mut Faults) -> Arc<dyn Fault> {
+    fn parse(&self, section: &mut Section<'_, '_>, problems: &mut Problems) -> Arc<dyn Fault> {
         let layers = Self::layers();
-        let layer = section.choice("layer", &layers, faults).map(|at| at.value);
+        let layer = section.choice("layer", &layers, problems).map(|at| at.value);
         let wanted = match layers[..] {
             [_] => "\"fabric\": it exists over shared memory only",
             _ => "\"fabric\" over shared memory, \"host\" between the hosts of a cluster over IP",
         };
         let layer = section.need("layer", wanted, layer).unwrap_or(Layer::Fabric);
-        Arc::new(Self { fault: T::parse_own(section, faults), layer })
+        Arc::new(Self { fault: T::parse_own(section, problems), layer })
     }
 
     fn refusal(&self, planning: Planning<'_>) -> Option<&'static str> {

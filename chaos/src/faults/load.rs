@@ -3,9 +3,8 @@
 
 use super::fault::{Armed, Arming, Effect, Fault, Key, Scope};
 use super::order::Injection;
-use crate::drillfile::section::Section;
+use obol_config::{Problems, Section};
 use obol_fabric::host::sched;
-use obol_profiles::document::Faults;
 use serde_json::json;
 use std::io;
 use std::path::PathBuf;
@@ -48,9 +47,9 @@ impl Fault for Load {
         vec![Key { name, schema, doc: self.doc }]
     }
 
-    fn parse(&self, section: &mut Section<'_, '_>, faults: &mut Faults) -> Arc<dyn Fault> {
+    fn parse(&self, section: &mut Section<'_, '_>, problems: &mut Problems) -> Arc<dyn Fault> {
         let (name, most) = self.key;
-        let amount = section.number(name, (1, most), faults).map(|at| at.value);
+        let amount = section.number(name, (1, most), problems).map(|at| at.value);
         Arc::new(Self { amount: section.need(name, self.doc, amount).unwrap_or(1), ..*self })
     }
 

@@ -4,8 +4,7 @@ use super::fault::{Effect, Key};
 use super::host_network::{self, Impact};
 use super::links::LinkFault;
 use super::order::Links;
-use crate::drillfile::section::Section;
-use obol_profiles::document::Faults;
+use obol_config::{Problems, Section};
 use serde_json::json;
 
 /// The fault.
@@ -36,8 +35,8 @@ impl LinkFault for Loss {
         vec![Key { name: "percent", schema, doc: "the percentage" }]
     }
 
-    fn parse_own(section: &mut Section<'_, '_>, faults: &mut Faults) -> Self {
-        let percent = section.number("percent", (1, 100), faults).map(|at| at.value);
+    fn parse_own(section: &mut Section<'_, '_>, problems: &mut Problems) -> Self {
+        let percent = section.number("percent", (1, 100), problems).map(|at| at.value);
         let percent = section.need("percent", "the percentage that is lost", percent);
         Self { percent: percent.and_then(|percent| percent.try_into().ok()).unwrap_or(1) }
     }

@@ -1,9 +1,9 @@
 //! Limits on the figures of a rollout: absolute, such as `500us` or `0.01%`, or relative to the
 //! baseline, such as `+20%`.
 
+use obol_config::duration;
 use obol_fabric::Nanos;
 use obol_observe::Percentile;
-use obol_profiles::duration;
 use std::fmt;
 
 /// What a limit is on.
@@ -141,7 +141,7 @@ fn share(text: &str) -> Option<Bound> {
 }
 
 fn span(text: &str) -> Option<Bound> {
-    duration::parse(text).ok().map(|span| Bound::Absolute(span.0 as f64))
+    duration::parse(text).ok().map(|span| Bound::Absolute(span.as_nanos() as f64))
 }
 
 #[cfg(test)]

@@ -2,10 +2,10 @@
 
 use obol_chaos::drillfile;
 use obol_chaos::drills::studies::tune_network::NetworkTuned;
+use obol_config::FileError;
 use obol_fabric_ip::PulseReport;
 use obol_fuzz::{Shape, Target, outcome};
 use obol_observe::tail::Wanted;
-use obol_profiles::FileError;
 use std::path::Path;
 
 #[test]
@@ -29,7 +29,7 @@ fn drill_files() {
                 outcome(
                     problems
                         .iter()
-                        .map(|problem| core::mem::discriminant(&problem.fault))
+                        .map(|problem| core::mem::discriminant(&problem.problem))
                         .collect::<Vec<_>>(),
                 )
             }

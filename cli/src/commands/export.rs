@@ -1,11 +1,11 @@
 //! `obol export`: metrics over HTTP, and the alert rules and the dashboard on them.
 
 use clap::{Args, Subcommand, ValueEnum};
+use obol_config::duration;
 use obol_export::{Collector, Options, ServeError, dashboard, rules, serve};
 use obol_fabric::Name;
 use obol_node::Site;
 use obol_profiles::Profile;
-use obol_profiles::duration;
 use obol_term::output::{self, Failure};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;

@@ -2,6 +2,7 @@
 
 use crate::logging::LogOptions;
 use clap::Subcommand;
+use obol_config::nearest;
 use obol_fabric::Name;
 use obol_hooks::{Action, Config, Dispatcher, Receiver, dead};
 use obol_node::ClusterLocation;
@@ -10,7 +11,6 @@ use obol_node::network::print_id;
 use obol_observe::calendar::unix_now;
 use obol_observe::incidents::Incidents;
 use obol_observe::incidents::event::{Event, Kind, Severity, State};
-use obol_profiles::document::nearest;
 use obol_supervise::signals;
 use obol_term::output::{self, Failure};
 use serde::Serialize;

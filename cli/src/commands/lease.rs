@@ -46,7 +46,7 @@ fn lease_length(text: &str) -> Result<LeaseLength, String> {
         // `usual` is its earlier name.
         "default" | "usual" => Ok(LeaseLength::Default),
         "max" => Ok(LeaseLength::Max),
-        _ => obol_profiles::duration::parse(text).map(LeaseLength::Span).map_err(|error| error.to_string()),
+        _ => crate::values::span(text).map(LeaseLength::Span),
     }
 }
 

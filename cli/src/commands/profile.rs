@@ -1,8 +1,9 @@
 //! `obol profile`: show and check profiles.
 
 use clap::Subcommand;
+use obol_config::PlacedProblem;
 use obol_fabric::Name;
-use obol_profiles::{BUILTIN, KeyMeaning, Problem, Profile};
+use obol_profiles::{BUILTIN, KeyMeaning, Profile};
 use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -54,7 +55,7 @@ struct CheckJson<'a> {
     file: String,
     /// Its name; none if it has faults.
     name: Option<String>,
-    problems: &'a [Problem],
+    problems: &'a [PlacedProblem],
 }
 
 #[derive(Serialize)]

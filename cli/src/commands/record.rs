@@ -1,10 +1,10 @@
 //! `obol record`: what the console sees, to a file.
 
 use clap::Args;
+use obol_config::duration;
 use obol_console::RECORDING_LEAST as LIMIT_LEAST;
 use obol_fabric::Name;
 use obol_node::ClusterLocation;
-use obol_profiles::duration;
 use obol_term::options::size;
 use obol_term::output::Failure;
 use std::path::{Path, PathBuf};

@@ -3,10 +3,10 @@
 
 use clap::Args;
 use obol_chaos::rollout::{self, Gate, Limit, LimitError, Plan, Subject};
+use obol_config::duration;
 use obol_fabric::Name;
 use obol_hooks::missing_program;
 use obol_observe::Percentile;
-use obol_profiles::duration;
 use obol_supervise::signals;
 use obol_term::output::{self, Failure};
 use std::io::{ErrorKind, IsTerminal, Write as _};

@@ -3,8 +3,8 @@
 use super::drill::DrillKind;
 use crate::logging::LogOptions;
 use clap::{Args, ValueEnum};
+use obol_config::duration;
 use obol_fabric::Name;
-use obol_profiles::duration;
 use obol_supervise::run::{self, Options, Policy};
 use obol_term::output::Failure;
 use std::ffi::OsString;

@@ -1,8 +1,8 @@
 //! `obol upgrade`: restarts the daemons of this host one at a time, and stops on trouble.
 
 use clap::Args;
+use obol_config::duration;
 use obol_fabric::{Name, Version};
-use obol_profiles::duration;
 use obol_supervise::upgrade::{self, Options, Program, Report, Step};
 use obol_term::output::{self, Failure};
 use std::io;

@@ -12,8 +12,8 @@ use crate::input::Keymap;
 use crate::screens::{self, Screen};
 use crate::state::{Model, ScreenId};
 use crate::theme::Theme;
+use obol_config::PlacedProblem;
 use obol_node::user;
-use obol_profiles::{Problem, document};
 use obol_term::output::{self, Failure};
 pub use options::ConfigCommand;
 use serde::Serialize;
@@ -86,8 +86,8 @@ fn text_of(asked: Option<&Path>) -> Result<Option<(String, String)>, Failure> {
         return Ok(None);
     };
     let origin = path.display().to_string();
-    let text = document::text(&origin, KIND).map_err(|why| {
-        Failure::Refused(format!("{origin}: {why}; `obol config print` prints one to start from"))
+    let text = obol_config::text(&origin, KIND).map_err(|error| {
+        Failure::Refused(format!("{error}; `obol config print` prints one to start from"))
     })?;
     Ok(Some((text, origin)))
 }
@@ -115,7 +115,7 @@ struct CheckJson<'a> {
     file: Option<String>,
     /// Whether it is there; otherwise the console has its defaults.
     exists: bool,
-    problems: &'a [Problem],
+    problems: &'a [PlacedProblem],
 }
 
 fn check(asked: Option<&Path>, json: bool) -> Result<(), Failure> {

@@ -74,7 +74,7 @@ fn problems_are_reported_with_place_and_nearest_name() {
         ("[members]\ncolumn = []", "2:1: unknown key members.column; did you mean members.columns?"),
         (
             "[members]\ncolumns = []",
-            "2:11: members.columns is an array, but must be an array with at least one column",
+            "2:11: members.columns is an empty array, but must be an array with at least one column",
         ),
         ("[members]\ncolumns = [\"margin\"]", "did you mean MARGIN?"),
         ("[members]\ncolumns = [\"NAME\", \"NAME\"]", "2:20: a column is shown once"),

@@ -1,8 +1,8 @@
 //! Delays of a network: recorded, or drawn from a model.
 
+use obol_config::file;
 use obol_fabric::Nanos;
 use obol_observe::network_recording::{self, BYTES_MAX, Fault, NetworkRecording, Stream, Times};
-use obol_profiles::file;
 use obol_rng::Rng;
 use std::path::Path;
 

@@ -34,7 +34,7 @@ impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nothing => f.write_str("-"),
-            Self::Timeout(timeout) => f.write_str(&obol_profiles::duration::print(*timeout)),
+            Self::Timeout(timeout) => f.write_str(&obol_config::duration::print(*timeout)),
             Self::Phi(phi) => write!(f, "phi {phi}"),
         }
     }

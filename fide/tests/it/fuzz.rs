@@ -1,9 +1,9 @@
 //! Any network or recording is rejected with a place, or can be planned, drawn and compared.
 
+use obol_config::FileError;
 use obol_fide::detectors::Delays;
 use obol_fide::network::{Network, draw, plan};
 use obol_fuzz::{Shape, Target, outcome};
-use obol_profiles::FileError;
 use std::path::Path;
 
 #[test]
@@ -28,7 +28,7 @@ fn networks() {
                         "{problem:?}"
                     );
                 }
-                outcome(problems.iter().map(|p| core::mem::discriminant(&p.fault)).collect::<Vec<_>>())
+                outcome(problems.iter().map(|p| core::mem::discriminant(&p.problem)).collect::<Vec<_>>())
             }
             Err(error) => panic!("{error:?}"),
         }

@@ -95,7 +95,7 @@ fn each_mistake_is_reported_with_its_position() {
         (
             "address = \"10.0.0.1\"",
             "adress = \"10.0.0.1\"",
-            "c.toml:8:1: hosts.adress is unknown; did you mean hosts.address?",
+            "c.toml:8:1: unknown key hosts.adress; did you mean hosts.address?",
         ),
         ("10.0.0.2", "10.0.0", "c.toml:13:11: hosts.address is \"10.0.0\", but must be an IP address"),
         (
@@ -118,9 +118,13 @@ fn each_mistake_is_reported_with_its_position() {
             "127.0.0.1",
             "hosts.address: 127.0.0.1 is reached by its own host alone, and other hosts are elsewhere",
         ),
-        ("0f3c5a7e91b2d468", "0f3c", "c.toml:3:6: id must be 16 hexadecimal digits"),
-        ("schema = 1", "schema = 2", "c.toml:1:10: schema must be 1"),
-        ("cluster = \"prod\"\n", "", "c.toml:1:1: cluster is missing"),
+        (
+            "0f3c5a7e91b2d468",
+            "0f3c",
+            "c.toml:3:6: id is the string \"0f3c\", but must be 16 hexadecimal digits",
+        ),
+        ("schema = 1", "schema = 2", "c.toml:1:10: schema is 2, but this obol reads schema 1 only"),
+        ("cluster = \"prod\"\n", "", "c.toml:1:1: missing key cluster, a name"),
         ("caches = [", "caches = [[", "syntax: "),
         (
             "coordinator = 3",
@@ -215,8 +219,8 @@ fn every_host_has_an_address_on_each_path_or_none_names_any() {
         ("paths = [\"10.1.0.3\"]", "1 paths, and the first host has 2"),
         ("paths = [\"10.1.0.1\", \"10.2.0.3\"]", "c.toml:22:10: hosts.paths: 10.1.0.1 is there twice"),
         ("paths = []", "hosts.paths must be 1 to 4 addresses"),
-        ("paths = \"10.1.0.3\"", "hosts.paths must be a list of addresses"),
-        ("path = []", "hosts.path is unknown; did you mean hosts.paths?"),
+        ("paths = \"10.1.0.3\"", "hosts.paths is the string \"10.1.0.3\", but must be a list of addresses"),
+        ("path = []", "unknown key hosts.path; did you mean hosts.paths?"),
     ] {
         let text = with([paths[0], paths[1], third]);
         let said = Hosts::parse(&text, Path::new("c.toml")).expect_err(third).to_string();

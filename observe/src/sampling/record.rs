@@ -5,9 +5,9 @@
 //! incomplete frame at the end.
 
 use crate::sampling::sample::Sample;
+use obol_config::file::{self, Pipes};
 use obol_fabric::Name;
 use obol_membership::metrics::Counter;
-use obol_profiles::file::{self, Pipes};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};

@@ -6,8 +6,8 @@
 
 use crate::sampling::record::{FRAME_HEAD, Header, Next, Reading, RecordingError, gap, next};
 use crate::sampling::sample::Sample;
+use obol_config::file::{self, Pipes};
 use obol_fabric::{Instant, ViewId};
-use obol_profiles::file::{self, Pipes};
 use serde::Deserialize;
 use std::fs::File;
 use std::io::{self, BufReader, Read};

@@ -2,7 +2,7 @@
 //! suggestions and the reference are derived from it.
 
 use super::Testbed;
-use crate::duration::print;
+use obol_config::duration::print;
 use obol_fabric::Nanos;
 use obol_fabric_sim::{BILLION, Quantiles};
 use serde::Serialize;

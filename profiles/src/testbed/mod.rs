@@ -7,8 +7,7 @@ mod read;
 
 pub use keys::Parameter;
 
-use crate::document;
-use crate::error::FileError;
+use obol_config::{BuiltIn, FileError};
 use obol_fabric::{Name, Nanos};
 use obol_fabric_sim::{Model, Quantiles};
 use std::collections::BTreeMap;
@@ -19,11 +18,10 @@ pub const SCHEMA: u32 = 1;
 /// The built-in testbeds: name and text.
 static FILES: [(&str, &str); 1] = [("infiniband", include_str!("../../sim/infiniband.toml"))];
 
-static TESTBEDS: document::BuiltIn =
-    document::BuiltIn { kind: "testbed", folder: "profiles/sim", texts: &FILES };
+static TESTBEDS: BuiltIn = BuiltIn { kind: "testbed", folder: "profiles/sim", texts: &FILES };
 
 /// Names of the built-in testbeds.
-pub static BUILTIN: [&str; FILES.len()] = document::names(&FILES);
+pub static BUILTIN: [&str; FILES.len()] = obol_config::names(&FILES);
 
 /// A testbed. Created by [`Testbed::load`], [`Testbed::parse`] or [`Testbed::builtin`], which check
 /// it. The default is the initial value for reading: a missing key is an error.

@@ -1,7 +1,8 @@
 //! No text makes the reader panic, and every accepted text is a valid profile.
 
+use obol_config::FileError;
 use obol_fabric::Layout;
-use obol_profiles::{BUILTIN, FileError, Profile};
+use obol_profiles::{BUILTIN, Profile};
 use proptest::prelude::*;
 
 const FILES: [&str; BUILTIN.len()] = [

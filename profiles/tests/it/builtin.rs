@@ -1,7 +1,8 @@
 //! The built-in profiles are valid, and the written form of a profile is the profile.
 
+use obol_config::FileError;
 use obol_fabric::{Layout, Nanos, Wait};
-use obol_profiles::{BUILTIN, FileError, Profile, Scheduling};
+use obol_profiles::{BUILTIN, Profile, Scheduling};
 
 #[test]
 fn every_built_in_profile_is_read_and_survives_its_written_form() {

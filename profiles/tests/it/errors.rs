@@ -85,11 +85,11 @@ fn an_unknown_table_is_answered_with_the_nearest() {
 fn missing_keys_are_reported_at_the_head_of_their_table() {
     assert_eq!(
         said(&[("drift_ppm = 200\n", "")]),
-        "mine.toml:[lease]:2: missing key lease.drift_ppm, a whole number from 1 to 10000 (ppm)"
+        "mine.toml:[lease]:1: missing key lease.drift_ppm, a whole number from 1 to 10000 (ppm)"
     );
     assert_eq!(
         said(&[("yield_for = \"30us\"\n", "")]),
-        "mine.toml:[wait]:2: missing key wait.yield_for, a duration from \"1us\" to \"1s\""
+        "mine.toml:[wait]:1: missing key wait.yield_for, a duration from \"1us\" to \"1s\""
     );
     assert_eq!(said(&[("schema = 1\n", "")]), "mine.toml:name:1: missing key schema, the number 1");
     assert_eq!(Profile::parse("", "mine.toml").expect_err("empty").to_string().lines().count(), 3 + 12);
@@ -137,11 +137,11 @@ fn a_value_of_another_type_is_shown() {
 fn a_bad_duration_says_what_to_write() {
     assert_eq!(
         said(&[("\"20ms\"", "\"20\"")]),
-        "mine.toml:duration:12: lease.duration: \"20\" has no unit; write ns, us, ms, s, m, h or d behind the number, as in \"20ms\""
+        "mine.toml:duration:12: lease.duration: \"20\" has no unit; write ns, us, ms, s, m, h, d, w, mo or y behind the number, as in \"20ms\""
     );
     assert_eq!(
         said(&[("\"20ms\"", "\"20 m\"")]),
-        "mine.toml:duration:12: lease.duration: \"20 m\" has the unknown unit \" m\"; units are ns, us, ms, s, m, h and d"
+        "mine.toml:duration:12: lease.duration: \"20 m\" has the unknown unit \" m\"; units are ns, us, ms, s, m, h, d, w, mo and y"
     );
 }
 

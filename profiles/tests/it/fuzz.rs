@@ -1,9 +1,10 @@
 //! Any file is rejected with valid positions, or gives a usable value.
 
+use obol_config::FileError;
 use obol_fabric::Layout;
 use obol_fuzz::{Shape, Target, outcome};
+use obol_profiles::Profile;
 use obol_profiles::testbed::Testbed;
-use obol_profiles::{FileError, Profile};
 use std::path::{Path, PathBuf};
 
 fn here(folder: &str) -> PathBuf {
@@ -19,7 +20,7 @@ fn refused(error: &FileError, text: &str) -> u64 {
         assert!(line.is_some_and(|line| problem.column <= line.chars().count() + 1), "{problem:?}");
     }
     assert_eq!(error.to_string().lines().count(), problems.len(), "{error}");
-    outcome(problems.iter().map(|problem| core::mem::discriminant(&problem.fault)).collect::<Vec<_>>())
+    outcome(problems.iter().map(|problem| core::mem::discriminant(&problem.problem)).collect::<Vec<_>>())
 }
 
 #[test]

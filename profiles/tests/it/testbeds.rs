@@ -38,10 +38,7 @@ fn the_first_testbed_is_the_papers() {
 fn a_misspelt_parameter_is_named_with_the_one_that_was_meant() {
     let text = text().replace("[read]\noverhead", "[read]\noverhaed");
     let faults = refused(&text);
-    assert_eq!(faults.len(), 2, "{faults:?}");
-    let wanted = "bad.toml:9:1: unknown key read.overhaed; did you mean read.overhead?";
-    assert_eq!(faults[0], wanted);
-    assert!(faults[1].starts_with("bad.toml:8:2: missing key read.overhead,"), "{faults:?}");
+    assert_eq!(faults, ["bad.toml:9:1: unknown key read.overhaed; did you mean read.overhead?"]);
 }
 
 #[test]

@@ -8,6 +8,7 @@
 use super::{Say, lock, shown, start};
 use crate::control::{self, ControlError, Request};
 use crate::{ending, processes, signals};
+use obol_config::file::{self, Pipes};
 use obol_fabric::{Name, Nanos, ViewId};
 use obol_membership::timing::LEASE_MAX;
 use obol_membership::view::{Acceptor, coordinator_name};
@@ -15,7 +16,6 @@ use obol_membership::{Kind, View};
 use obol_node::{Deployment, RECOVERED_FILE, Site, VIEW_BYTES_MAX, saved_view};
 use obol_observe::inspection::{self, RecoveryInputs, is_there};
 use obol_observe::{Observer, Process, Snapshot};
-use obol_profiles::file::{self, Pipes};
 use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::fs;

@@ -7,9 +7,9 @@ use crate::drills::agent::halt;
 use crate::drills::audit::approval::{self, Source};
 use crate::drills::victims::guard::{self, Answer};
 use crate::drills::victims::select::{Chosen, Supervisor, choose};
+use obol_config::duration;
 use obol_fabric::Name;
 use obol_observe::Snapshot;
-use obol_profiles::duration;
 use serde::Serialize;
 use std::path::PathBuf;
 

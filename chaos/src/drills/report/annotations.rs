@@ -3,8 +3,8 @@
 
 use crate::drillfile::{Drill, Places};
 use crate::drills::engine::journal::{Journal, Judged, Outcome, Verdict, counted};
+use obol_config::FileError;
 use obol_observe::stats::shown as us;
-use obol_profiles::FileError;
 
 /// Repetitions that are annotated one by one; GitHub shows ten annotations of a step.
 const REPETITIONS_MAX: usize = 3;
@@ -79,9 +79,9 @@ pub fn annotated_faults(error: &FileError) -> Vec<String> {
     let FileError::Refused { origin, problems } = error else {
         return vec![annotated_refusal(&error.to_string())];
     };
-    let of = |problem: &obol_profiles::Problem| {
+    let of = |problem: &obol_config::PlacedProblem| {
         let (line, column) = (problem.line, problem.column);
-        let text = message(&problem.fault.to_string());
+        let text = message(&problem.problem.to_string());
         format!(
             "::error file={},line={line},col={column}::{text}",
             property(origin.strip_prefix("./").unwrap_or(origin))

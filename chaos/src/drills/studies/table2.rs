@@ -4,8 +4,8 @@
 use crate::drillfile::{Drill, Metric, load};
 use crate::drills::engine::journal::{Host, Journal, Outcome, Verdict, counted, distribution};
 use obol_campaign::papers::{Detector, Scenario};
+use obol_config::FileError;
 use obol_observe::stats::Summary;
-use obol_profiles::FileError;
 use serde::Serialize;
 use std::fmt::Write as _;
 

@@ -7,13 +7,14 @@
 //! of [`for_pause`] give the profile for a pause, which is tried before it is recommended.
 
 use crate::drills::engine::journal::Host;
+use obol_config::FileError;
 use obol_fabric::{Name, Nanos};
 use obol_membership::Kind;
 use obol_membership::metrics::Counter;
 use obol_observe::figures::total;
 use obol_observe::plot::{Axis, Cell, Chart, Document, Series};
 use obol_observe::{Snapshot, poisson};
-use obol_profiles::{FileError, Profile};
+use obol_profiles::Profile;
 use serde::{Serialize, Serializer};
 
 /// The pauses of the sweep, ascending.

@@ -10,12 +10,13 @@
 mod seconds;
 mod wanted;
 
+use obol_config::FileError;
 use obol_fabric::{Name, Nanos};
 use obol_fabric_ip::PulseReport;
 use obol_fabric_ip::pulse::{PERIOD_MIN, TIMEOUT_PERIODS_MIN};
 use obol_observe::plot::{Axis, Cell, Chart, Document, Series};
 use obol_observe::tail::{self, Level, Method, Refusal, Wanted};
-use obol_profiles::{FileError, Profile};
+use obol_profiles::Profile;
 use seconds::{Common, Seconds};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};

@@ -155,9 +155,10 @@ fn matches(pattern: &str, text: &str) -> bool {
 mod tests {
     use super::*;
     use crate::drillfile;
+    use obol_config::duration;
     use obol_fabric::{Instant, Nanos};
     use obol_observe::Health;
-    use obol_profiles::{Profile, duration};
+    use obol_profiles::Profile;
 
     /// What the guard says of a pause of this length.
     fn pause(deployment: &Deployment, lasts: Nanos, expect: &str) -> Answer {

@@ -2,8 +2,8 @@
 
 use super::Sharding;
 use clap::Args;
+use obol_config::duration;
 use obol_node::Site;
-use obol_profiles::duration;
 use obol_term::output::Failure;
 use std::path::Path;
 use std::process::ExitCode;

@@ -2,9 +2,9 @@
 
 use super::Sharding;
 use clap::Args;
+use obol_config::duration;
 use obol_node::Site;
 use obol_observe::stats::shown;
-use obol_profiles::duration;
 use obol_term::output::{self, Failure};
 use obol_workload::kv::check::{self, Checked, Summary};
 use std::path::Path;

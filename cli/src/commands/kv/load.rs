@@ -1,10 +1,10 @@
 //! `obol kv load`: a light load, the demo of `obol up --kv`.
 
 use clap::Args;
+use obol_config::duration;
 use obol_fabric::Name;
 use obol_fabric::host::sched;
 use obol_node::Site;
-use obol_profiles::duration;
 use obol_supervise::signals;
 use obol_term::output::{self, Failure};
 use obol_workload::kv::load::{self, Done};

@@ -6,10 +6,10 @@ mod load;
 mod server;
 
 use clap::{Args, Subcommand};
+use obol_config::duration;
 use obol_fabric::{Drive, Name};
 use obol_kv::{Client, Operation, SERVER_PREFIX, SHARDS_MAX, Status};
 use obol_node::Site;
-use obol_profiles::duration;
 use obol_server::POLL_INTERVAL;
 use obol_server::kv::{Session, Work, client, join};
 use obol_supervise::clients::claim_name;

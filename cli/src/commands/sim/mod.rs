@@ -8,9 +8,9 @@ mod reproductions;
 
 use clap::Subcommand;
 use obol_campaign::{DriftSweepStep, Options, Report, Script, Trial};
+use obol_config::file;
 use obol_fabric::Name;
 use obol_membership::ActiveMutant;
-use obol_profiles::file;
 use obol_term::output::{self, Failure};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};

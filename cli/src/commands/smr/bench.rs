@@ -3,8 +3,8 @@
 use super::preset::{PresetName, distinct};
 use clap::{Args, Subcommand};
 use obol_bench::smr;
+use obol_config::duration;
 use obol_node::Site;
-use obol_profiles::duration;
 use obol_smr::VOTERS_MAX;
 use obol_term::output::Failure;
 use std::path::Path;

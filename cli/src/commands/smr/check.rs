@@ -2,9 +2,9 @@
 
 use super::preset::{PresetName, VictimName};
 use clap::Args;
+use obol_config::duration;
 use obol_node::Site;
 use obol_observe::stats::shown;
-use obol_profiles::duration;
 use obol_supervise::signals;
 use obol_term::output::{self, Failure};
 use obol_workload::smr::check::{self, Checked, Growth, Summary, check};

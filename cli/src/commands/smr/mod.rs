@@ -10,9 +10,9 @@ mod server;
 mod status;
 
 use clap::{Args, Subcommand};
+use obol_config::duration;
 use obol_fabric::Name;
 use obol_node::Site;
-use obol_profiles::duration;
 use obol_replica::named;
 use obol_server::smr::ask;
 use obol_smr::{Batch, CLIENT_PREFIX, Done, KEY_BYTES_MAX, KeyValue, Operation, VOTERS_MAX};

@@ -1,11 +1,11 @@
 //! `obol smr recover`: a store continues with what one replica has, on an operator's word.
 
 use clap::Args;
+use obol_config::duration;
 use obol_fabric::Name;
 use obol_node::Site;
 use obol_observe::Observer;
 use obol_observe::replicas::{Doing, Log, Replica, Replicas};
-use obol_profiles::duration;
 use obol_replica::{ReplicaError, named};
 use obol_server::smr::failure;
 use obol_smr::{Preset, REPLICA_PREFIX};

@@ -2,11 +2,11 @@
 
 use super::preset::PresetName;
 use clap::{Args, ValueEnum};
+use obol_config::duration;
 use obol_fabric::host::{NameClaim, sched};
 use obol_fabric::{Name, Nanos};
 use obol_node::Site;
 use obol_observe::namesakes::unused_elsewhere;
-use obol_profiles::duration;
 use obol_replica::{Settings, named};
 use obol_server::smr::{Options as Daemon, Resp, ServiceKind};
 use obol_smr::{REPLICA_PREFIX, VOTERS_MAX};
@@ -50,7 +50,7 @@ pub(crate) struct Options {
     #[arg(long, conflicts_with = "voters")]
     unreplicated: bool,
     /// Poll interval; 0 keeps an otherwise unused core busy
-    #[arg(long, value_name = "TIME", value_parser = pause, default_value = "20us")]
+    #[arg(long, value_name = "TIME", value_parser = duration::argument_or_zero, default_value = "20us")]
     poll_every: Duration,
     /// Stay on this core
     #[arg(long, value_name = "N")]
@@ -113,11 +113,6 @@ impl Options {
 
 fn replica_name(text: &str) -> Result<Name, String> {
     named(text, REPLICA_PREFIX)
-}
-
-/// A span that may be zero.
-fn pause(text: &str) -> Result<Duration, String> {
-    if text == "0" { Ok(Duration::ZERO) } else { duration::argument(text) }
 }
 
 /// A number of bytes, such as 500M.

@@ -13,11 +13,12 @@ pub use silences::{Silence, Silences};
 
 use crate::drillfile::{self, Drill};
 use crate::faults::host_network;
+use obol_config::{FileError, duration};
 use obol_fabric::{Name, Nanos};
 use obol_fide::detectors::{self as fide, Setting};
 use obol_node::Deployment;
 use obol_observe::named_enum;
-use obol_profiles::{FileError, Profile, duration};
+use obol_profiles::Profile;
 
 /// The threshold of phi-accrual: the default of Cassandra and Akka.
 const PHI: f64 = 8.0;

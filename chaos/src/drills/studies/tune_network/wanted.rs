@@ -1,27 +1,11 @@
 //! What is wanted of a timeout, as a user writes it: how often it may be exceeded, and how sure that is.
 
-/// Seconds of the units of `--every`.
-const UNITS: [(&str, f64); 8] = [
-    ("s", 1.0),
-    ("m", 60.0),
-    ("min", 60.0),
-    ("h", 3600.0),
-    ("d", 86_400.0),
-    ("w", 604_800.0),
-    ("mo", 2_629_800.0),
-    ("y", 31_557_600.0),
-];
+use obol_config::duration;
 
-/// A time such as `1y`, in seconds.
+/// A time such as `1y`, in seconds; at least one second.
 pub fn every(text: &str) -> Result<f64, String> {
-    let wanted =
-        || format!("`{text}` is not a time such as 12h, 30d or 1y; units are s, m, h, d, w, mo (months), y");
-    let at = text.find(|c: char| c.is_ascii_alphabetic()).ok_or_else(wanted)?;
-    let (number, unit) = text.split_at(at);
-    let number: f64 = number.trim().parse().map_err(|_| wanted())?;
-    let (_, seconds) = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(wanted)?;
-    let seconds = number * seconds;
-    if seconds.is_finite() && seconds >= 1.0 { Ok(seconds) } else { Err(wanted()) }
+    let seconds = duration::argument(text)?.as_secs_f64();
+    if seconds < 1.0 { Err(format!("`{text}` is less than 1s")) } else { Ok(seconds) }
 }
 
 /// A confidence that few samples can claim and no sample excludes.
@@ -43,7 +27,7 @@ mod tests {
             ("1mo", 2_629_800.0),
             ("12h", 43_200.0),
             ("0.5d", 43_200.0),
-            ("90 s", 90.0),
+            ("90s", 90.0),
             ("20m", 1200.0),
             ("20min", 1200.0),
         ] {

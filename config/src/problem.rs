@@ -1,10 +1,7 @@
 //! The errors of a file, each with its position and a remedy. A file is checked completely: all its
-//! faults are reported at once.
+//! problems are reported at once.
 
-use crate::document::nearest;
-use crate::duration::DurationError;
-use obol_fabric::layout::LimitError;
-use obol_fabric::types::NameError;
+use crate::name::nearest;
 use serde::{Serialize, Serializer};
 use std::borrow::Cow;
 
@@ -33,35 +30,35 @@ pub enum FileError {
         /// The operating system's error, or that it is not text or too long.
         reason: String,
     },
-    /// The text has faults.
+    /// The text has problems.
     #[error("{}", listed(.origin, .problems))]
     Refused {
         /// The origin of the text, such as its path.
         origin: String,
-        /// All faults, in the order of the file. Never empty.
-        problems: Vec<Problem>,
+        /// All problems, in the order of the file. Never empty.
+        problems: Vec<PlacedProblem>,
     },
 }
 
-/// A fault and its position. As JSON, the fault is its text.
+/// A problem and its position. As JSON, the problem is its text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Problem {
+pub struct PlacedProblem {
     /// Line, from 1.
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
-    /// The fault.
+    /// The problem.
     #[serde(rename = "text", serialize_with = "as_text")]
-    pub fault: Fault,
+    pub problem: Problem,
 }
 
-fn as_text<S: Serializer>(fault: &Fault, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_str(fault)
+fn as_text<S: Serializer>(problem: &Problem, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(problem)
 }
 
 impl FileError {
-    /// The faults of a text. None if it could not be read at all: the error says why.
-    pub fn problems(&self) -> &[Problem] {
+    /// The problems of a text. None if it could not be read at all: the error says why.
+    pub fn problems(&self) -> &[PlacedProblem] {
         match self {
             Self::Refused { problems, .. } => problems,
             Self::Unknown { .. } | Self::Unreadable { .. } => &[],
@@ -74,7 +71,7 @@ pub type Text = Cow<'static, str>;
 
 /// What is wrong. `key` is a full path such as `lease.duration`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum Problem {
     /// Not TOML, with the parser's message.
     #[error("syntax: {0}")]
     Syntax(String),
@@ -115,7 +112,7 @@ pub enum Fault {
     },
     /// A required table is missing.
     #[error("missing table [{0}]")]
-    MissingTable(&'static str),
+    MissingTable(String),
     /// A value of another type.
     #[error("{key} is {found}, but must be {wanted}")]
     WrongType {
@@ -126,12 +123,9 @@ pub enum Fault {
         /// The required value.
         wanted: String,
     },
-    /// A text that is not a duration.
+    /// A text that its parser refuses, and why.
     #[error("{0}: {1}")]
-    Duration(Text, DurationError),
-    /// A text that is not a name.
-    #[error("{0}: {1}")]
-    Name(Text, NameError),
+    Invalid(Text, String),
     /// A text that is not among the key's choices.
     #[error(
         "{key} is {found:?}, but must be one of {}{}",
@@ -160,9 +154,6 @@ pub enum Fault {
         /// The maximum.
         high: String,
     },
-    /// A limit that the layout of a region does not allow.
-    #[error(transparent)]
-    Limit(LimitError),
     /// A key that does not apply with the current value of another.
     #[error("{key} applies only with {other} = {needed:?}; remove it, or change {other}")]
     Inapplicable {
@@ -181,7 +172,7 @@ pub enum Fault {
         /// The violation.
         found: String,
     },
-    /// A fault of one kind of file, as text.
+    /// A problem that only one kind of file has, as text.
     #[error("{0}")]
     Other(String),
 }
@@ -198,9 +189,11 @@ fn or_meant(name: &str, built_in: &[&str]) -> String {
     nearest(name, built_in.iter().copied()).map_or(".".to_owned(), |name| did_you_mean(Some(name)))
 }
 
-/// A line for each fault:
+/// A line for each problem:
 /// `profiles/mine.toml:12:1: unknown key lease.durration; did you mean lease.duration?`
-fn listed(origin: &str, problems: &[Problem]) -> String {
-    let line = |Problem { line, column, fault }: &Problem| format!("{origin}:{line}:{column}: {fault}");
+fn listed(origin: &str, problems: &[PlacedProblem]) -> String {
+    let line = |PlacedProblem { line, column, problem }: &PlacedProblem| {
+        format!("{origin}:{line}:{column}: {problem}")
+    };
     problems.iter().map(line).collect::<Vec<_>>().join("\n")
 }
