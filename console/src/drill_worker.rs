@@ -61,7 +61,7 @@ impl Worker {
         let (location, tx, running) = (self.location.clone(), self.tx.clone(), Arc::clone(&self.running));
         thread::spawn(move || {
             let report = |update| tx.send(Message::Chaos(update)).is_ok();
-            let found = run(&location, &drill, &running, report);
+            let found = run(&location, &drill, &running, report).map(Box::new);
             *running.lock() = None;
             let _ = tx.send(Message::Chaos(DrillUpdate::Ended { found }));
         });

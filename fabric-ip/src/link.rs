@@ -319,7 +319,7 @@ impl Link {
     fn replies(&mut self, now: Instant, outcome: &mut Outcome) -> Result<(), StreamError> {
         let Self { state: State::Up(stream), pending, watches, .. } = self else { return Ok(()) };
         let mut answered = false;
-        while let Some(message) = stream.next()? {
+        while let Some(message) = stream.next_message()? {
             let unexpected = StreamError::TooLong(message.len());
             (self.heard, self.asked) = (now, now);
             match Reply::decode(message) {

@@ -230,7 +230,7 @@ fn answer<T>(
     let gone = |_| LinkError::PeerDead;
     loop {
         stream.send().map_err(gone)?;
-        if let Some(message) = stream.next().map_err(gone)? {
+        if let Some(message) = stream.next_message().map_err(gone)? {
             return Reply::decode(message).and_then(&mut take).ok_or(LinkError::PeerDead);
         }
         let left = until.saturating_duration_since(Time::now());

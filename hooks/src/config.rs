@@ -20,8 +20,11 @@ const HOOKS_MAX: usize = 64;
 /// Where dead letters lie, below the user's state.
 const DEAD_LETTERS: &str = "obol/hooks/dead-letters.jsonl";
 
+/// Makes a body.
+type MakeBody = fn() -> Body;
+
 /// The bodies that have a name.
-const BODIES: [(&str, fn() -> Body); 3] =
+const BODIES: [(&str, MakeBody); 3] =
     [("event", || Body::Event), ("slack", || Body::Slack), ("grafana", || Body::Grafana)];
 
 /// A file of hooks.

@@ -256,7 +256,7 @@ impl<G: Gate> Admit<G> {
         let Some(claims) = stream.peer().map(|certificate| Claims::of(certificate, self.nonce)) else {
             return Ok(None);
         };
-        Ok(stream.next()?.map(|message| (message.to_vec(), claims)))
+        Ok(stream.next_message()?.map(|message| (message.to_vec(), claims)))
     }
 }
 

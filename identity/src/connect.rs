@@ -107,7 +107,7 @@ pub fn introduce(
             stream.output.extend_from_slice(message);
             continue;
         }
-        if let Some(answer) = stream.next()?.map(<[u8]>::to_vec) {
+        if let Some(answer) = stream.next_message()?.map(<[u8]>::to_vec) {
             return Ok((stream, answer));
         }
         let left = until.saturating_duration_since(Time::now());

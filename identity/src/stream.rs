@@ -141,7 +141,7 @@ impl Stream {
     }
 
     /// Takes the next complete message.
-    pub fn next(&mut self) -> Result<Option<&[u8]>, StreamError> {
+    pub fn next_message(&mut self) -> Result<Option<&[u8]>, StreamError> {
         let rest = self.input.get(self.taken..).unwrap_or_default();
         let Some((head, rest)) = rest.split_first_chunk::<LENGTH_BYTES>() else {
             self.compact();

@@ -120,7 +120,7 @@ pub(crate) fn run(root: &Path, _: Name, command: &HostCommand) -> Result<ExitCod
         }
         HostCommand::Keys { file, out, days } => make_keys(file, out, *days)?,
         HostCommand::Prepare { file, address, state } => {
-            report(&host::prepare(root, file, *address, state)?)?
+            report(&host::prepare(root, file, *address, state)?)?;
         }
         HostCommand::Clean { file } => {
             let hosts = Hosts::load(file).map_err(Failure::refused)?;

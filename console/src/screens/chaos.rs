@@ -267,7 +267,7 @@ fn draw_runs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         let (ago, took) = (age(model.now.since(*ended)), age(ended.since(*began)));
         match found {
             Ok(journal) => {
-                let Journal { verdict, count, void, .. } = journal;
+                let Journal { verdict, count, void, .. } = &**journal;
                 let text = format!(
                     "{drill}  {verdict}  {count} repetitions, {void} void, in {took}, {ago} ago{}",
                     figures(journal)

@@ -42,7 +42,7 @@ pub(crate) struct Run {
     pub(crate) drill: String,
     pub(crate) began: Instant,
     pub(crate) ended: Instant,
-    pub(crate) found: Result<Journal, String>,
+    pub(crate) found: Result<Box<Journal>, String>,
 }
 
 /// An update of the worker.
@@ -57,7 +57,7 @@ pub(crate) enum DrillUpdate {
     /// The result of an action on a process.
     Acted { verb: Verb, who: Name, how: Result<(), String> },
     /// The drill has ended.
-    Ended { found: Result<Journal, String> },
+    Ended { found: Result<Box<Journal>, String> },
 }
 
 /// The chaos screen's state.

@@ -376,7 +376,7 @@ mod tests {
             let at = Instant(3_600_000_000_000 + k * 250_000_000);
             let mut sample = if k % 90 < 9 { samples::degraded(at) } else { samples::healthy(at) };
             sample.cluster_id = Some(k / (n / 2));
-            sample.events = (k % 3 == 0).then(|| samples::event(at, k)).into_iter().collect();
+            sample.events = k.is_multiple_of(3).then(|| samples::event(at, k)).into_iter().collect();
             if k % 170 == 5 {
                 sample.marks.push(MarkRow { at, text: format!("note {k}"), drill: None, rollout: None });
             }

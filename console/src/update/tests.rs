@@ -308,7 +308,8 @@ fn ok_is_said_of_a_process_without_trouble_alone() {
         data.status(&row).words().1
     };
     assert_eq!(status(|_, _| ()), "ok");
-    let troubles: [(&str, fn(&mut Sample, usize)); 9] = [
+    type Trouble = fn(&mut Sample, usize);
+    let troubles: [(&str, Trouble); 9] = [
         ("down", |sample, at| sample.processes[at].life = Life::Down),
         ("left", |sample, at| sample.processes[at].life = Life::Left),
         ("frozen", |sample, at| sample.processes[at].life = Life::Frozen),

@@ -243,7 +243,7 @@ fn ended(mut model: Model) -> Model {
         {"failover.cue_to_active": {"n": 19, "min": 99.0, "p50": 156.0, "p90": null, "p99": null, "max": 214.0}},
         "judged": [{"metric": "failover.cue_to_active", "of": "p50", "bound": 100.0, "found": 156.0, "samples": 19,
         "holds": false}], "trials": [], "remarks": ["one was slow"]}"#;
-    let found = serde_json::from_str(text).map_err(|error| error.to_string());
+    let found = serde_json::from_str(text).map(Box::new).map_err(|error| error.to_string());
     model.reduce(Event::Chaos(DrillUpdate::Ended { found }), &mut Vec::new());
     model
 }

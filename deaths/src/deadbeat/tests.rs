@@ -104,7 +104,7 @@ fn destinations_must_be_multicast_groups() {
     let wrong = [
         Destinations::default(),
         udp(Ipv4Addr::LOCALHOST.to_ipv6_mapped(), 1),
-        udp(Ipv6Addr::LOCALHOST.into(), 1),
+        udp(Ipv6Addr::LOCALHOST, 1),
         udp(group(), 0),
         verbs("", "ff0e::1"),
         verbs(&"x".repeat(DEVICE_NAME_BYTES), "ff0e::1"),

@@ -329,7 +329,7 @@ impl Server {
                 break;
             }
             // The message is copied so that its session can be changed meanwhile.
-            let Some(message) = session.stream.next()?.map(<[u8]>::to_vec) else { break };
+            let Some(message) = session.stream.next_message()?.map(<[u8]>::to_vec) else { break };
             let request = Request::decode(&message).filter(|_| !session.asks);
             let request = request.ok_or(StreamError::TooLong(message.len()))?;
             left = left.saturating_sub(MESSAGE_WORK);

@@ -145,7 +145,7 @@ fn ask(stream: &mut Stream, request: &Request<'_>) -> Option<Answer> {
     let until = Time::now() + ANSWER_TIMEOUT;
     loop {
         stream.send().ok()?;
-        while let Some(message) = stream.next().ok()? {
+        while let Some(message) = stream.next_message().ok()? {
             match Reply::decode(message)? {
                 Reply::Written | Reply::Pong { .. } => return Some(Answer::Done),
                 Reply::Failed(_) => return Some(Answer::Refused),
