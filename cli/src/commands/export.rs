@@ -37,7 +37,7 @@ pub(crate) struct Export {
     /// Interval of polls, from 100ms to 10s
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = every)]
     every: Duration,
-    /// MarkOwner processes: those of this host if each host has an exporter, or those of the whole
+    /// Whose processes: those of this host if each host has an exporter, or those of the whole
     /// cluster
     #[arg(long, value_name = "SCOPE", default_value = "host")]
     scope: Scope,
