@@ -125,7 +125,7 @@ fn numbers_out_of_range_are_refused_with_the_range() {
 fn times_and_names_that_make_no_sense_are_refused_with_a_reason() {
     for (arguments, words) in [
         (&["up", "--for", "20"][..], ["has no unit", "20ms"]),
-        (&["up", "--for", "20w"], ["--for <TIME>", "20w"]),
+        (&["up", "--for", "20q"], ["--for <TIME>", "20q"]),
         (&["up", "--for", ""], ["--for <TIME>", "''"]),
         (&["up", "--for", "0s"], ["--for <TIME>", "less than 1us"]),
         (&["up", "--for", "99999999999999999999s"], ["--for <TIME>", "99999999999999999999s"]),
