@@ -330,7 +330,7 @@ fn keys_are_made_and_made_again_by_one_authority_and_are_for_their_host_alone() 
     let file = hosts.text("cluster.toml");
     let text = fs::read_to_string(&file).expect("there");
     fs::write(&file, text.replace("fabric = \"ip\"", "fabric = \"iq\"")).expect("written");
-    hosts.keys().refused(&["fabric is \"iq\", but must be rdma or ip"]);
+    hosts.keys().refused(&["fabric is \"iq\", but must be one of rdma, ip"]);
     let trusted = text.lines().map(|line| if line.starts_with("keys = ") { "keys = \"none\"" } else { line });
     let trusted = trusted.collect::<Vec<_>>().join("\n");
     fs::write(&file, trusted.replace("fabric = \"ip\"", "fabric = \"rdma\"")).expect("written");

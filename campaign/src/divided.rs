@@ -13,6 +13,8 @@ const BLACKOUT_TIMEOUTS: u64 = 3;
 const CALM_TIMEOUTS: u64 = 8;
 /// For how long links are broken before something happens, in link timeouts.
 const BROKEN_TIMEOUTS: u64 = 3;
+/// After how many periods of a notice a suspicion that is not repeated has to be forgotten.
+const UNREPEATED_PERIODS: u64 = 6;
 /// Steps between two checks whether all know of a decision.
 const POLL_INTERVAL: u32 = 64;
 
@@ -125,23 +127,46 @@ pub(super) fn closed_hosts(driver: &mut Driver) -> Verdict {
         !driver.oracle.newest().members.iter().any(|m| m.address == driver.world.address(dies))
             && (0..driver.scenario.nodes()).filter(reads).all(acts)
     };
-    // The coordinator that stands in may have been told of a suspicion of the third one long ago, and
-    // excludes it. The first one then says no longer that it reaches no majority: it cannot know.
-    let all_inside = |driver: &Driver| acceptors.iter().all(|n| driver.is_inside(*n));
     let end = driver.world.now() + driver.scenario.patience;
     let mut checks = 0;
-    while driver.step()? && driver.world.now() <= end {
+    loop {
+        if !driver.step()? || driver.world.now() > end {
+            let what = format!("nobody can connect to two hosts: node {dies} is dead and stays");
+            broken!(21, driver.world.now(), "{what}")?;
+        }
         checks += 1;
         if checks % POLL_INTERVAL == 0 && settled(driver) {
-            if was_inside {
-                driver.oracle.marks.hit(Mark::StoodIn);
-            }
-            return driver.restart(dies);
+            break;
         }
     }
-    if all_inside(driver) {
-        let what = format!("nobody can connect to two hosts: node {dies} is dead and stays");
-        broken!(21, driver.world.now(), "{what}")?;
+    if was_inside {
+        driver.oracle.marks.hit(Mark::StoodIn);
     }
     driver.restart(dies)
+}
+
+/// The second coordinator alone is told of a suspicion that is wrong and not repeated, and leads later:
+/// the suspected member stays.
+pub(super) fn told_once(driver: &mut Driver) -> Verdict {
+    let acceptors = driver.acceptors();
+    let all_inside = acceptors.len() > 2 && acceptors.iter().all(|n| driver.is_inside(*n));
+    let accused = members(driver).into_iter().rev().find(|n| *n >= driver.scenario.coordinators);
+    let (Some(leader), Some(accused)) = (driver.leader().filter(|_| all_inside), accused) else {
+        return Ok(());
+    };
+    let Some(second) = acceptors.iter().copied().filter(|n| *n > leader).min() else { return Ok(()) };
+    let address = driver.world.address(accused);
+    driver.accuse_once(accused, second);
+    let end = driver.world.now() + UNREPEATED_PERIODS * driver.scenario.config.timing.notice_every.0;
+    while driver.world.now() < end && driver.step()? {}
+    let died = driver.world.address(leader);
+    driver.kill(leader)?;
+    let end = driver.world.now() + driver.scenario.patience;
+    let names = |driver: &Driver, whom| driver.oracle.newest().members.iter().any(|m| m.address == whom);
+    while names(driver, died) && driver.world.now() <= end && driver.step()? {}
+    if !names(driver, address) {
+        let what = format!("node {accused} was suspected once, and removed when node {leader} died");
+        broken!(21, driver.world.now(), "{what}")?;
+    }
+    driver.restart(leader)
 }

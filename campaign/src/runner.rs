@@ -155,6 +155,7 @@ fn without_faults(driver: &mut Driver, survivors: &mut Vec<u32>, recovery: &mut 
         (driver.scenario.blackout, divided::blackout as fn(&mut Driver) -> Verdict),
         (driver.scenario.ring, divided::ring),
         (driver.scenario.closed_hosts, divided::closed_hosts),
+        (driver.scenario.told_once, divided::told_once),
     ] {
         if is_drawn {
             // As above.

@@ -136,6 +136,8 @@ pub struct Scenario {
     pub ring: bool,
     /// Nobody can connect to any host but the first: see `divided`.
     pub closed_hosts: bool,
+    /// A suspicion is wrong and not repeated: see `divided`.
+    pub told_once: bool,
     /// Whether a crash loop follows: a program that crashes as soon as it is a member, with little
     /// effect on others.
     pub crash_loop: bool,
@@ -316,6 +318,7 @@ impl Scenario {
         self.blackout = timing.link_watch && may_split && divided.permille(500);
         self.ring = timing.link_watch && may_split && divided.permille(500);
         self.closed_hosts = timing.link_watch && may_split && divided.permille(500);
+        self.told_once = timing.link_watch && may_split && divided.permille(500);
     }
 
     /// Whether leases can last at all, and whether programs request confirmations.
@@ -501,6 +504,7 @@ impl Scenario {
             blackout: false,
             ring: false,
             closed_hosts: false,
+            told_once: false,
             crash_loop: false,
             leave_loop: false,
             flap: false,

@@ -239,6 +239,8 @@ mutants! {
         /// A coordinator that reaches a majority does not lead while those before it, which reach none, are
         /// not suspected.
         NobodyStandsIn = "nobody-stands-in",
+        /// A coordinator believes for ever what it was told once without a proof.
+        BelieveForEver = "believe-for-ever",
         /// A member asks for a slot to be settled, however often, and looks nowhere else for its value.
         SettleForEver = "settle-for-ever",
         /// A coordinator that could decide nothing judges at once, when it can again, by what it was told

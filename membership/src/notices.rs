@@ -3,6 +3,7 @@
 //! coordinator, so that a broken multicast tree does not hide a death.
 
 use crate::Config;
+use crate::detectors::heartbeat::Heartbeat;
 use crate::metrics::Counter;
 use crate::view::{Kind, Reason, View};
 use crate::wire::Message;
@@ -38,6 +39,14 @@ impl Notices {
     /// Retracts a suspicion.
     pub fn retract(&mut self, accused: Incarnation) {
         self.0.retain(|n| n.accused != accused || n.evidence == Evidence::Proof);
+    }
+
+    /// Retracts what the heartbeat detector found in members that it does not watch any more. Their new
+    /// watcher finds it, too, if it is true.
+    pub(crate) fn retract_unwatched(&mut self, heartbeat: &Heartbeat) {
+        self.0.retain(|n| {
+            n.reason != Reason::Heartbeat || n.evidence == Evidence::Proof || heartbeat.suspects(n.accused)
+        });
     }
 
     /// Drops the notices that this view has settled.

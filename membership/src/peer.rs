@@ -297,6 +297,7 @@ impl Peer {
         self.drift.follow(view);
         let me = self.incarnation();
         self.detectors.follow(&Scope { view, me, promises, config: &self.config }, now);
+        self.notices.retract_unwatched(&self.detectors.heartbeat);
     }
 
     /// Updates the progress detector with changed promises.
@@ -327,15 +328,14 @@ impl Peer {
         self.notices.tick(me, view, &self.config, now, fabric);
     }
 
-    /// Handles the completion of a detector's probe; returns the members that it makes this process
-    /// suspect.
+    /// Handles the completion of a detector's probe; returns what it says about a suspicion.
     pub(crate) fn probed<F: Fabric>(
         &mut self,
         token: Token,
         result: Result<Completion<'_>, LinkError>,
         now: Instant,
         fabric: &mut F,
-    ) -> Option<(Incarnation, Reason)> {
+    ) -> Option<Verdict> {
         let timeout = |kind, who: Incarnation| Record { kind, reason: Reason::Timeout as u8, a: who.0, b: 0 };
         match self.detectors.complete(token, result, &self.config, now)? {
             // The leader decides from all reports which members go.
@@ -345,12 +345,13 @@ impl Peer {
             Verdict::Suspect(who, reason) => {
                 fabric.count(reason.suspicions(), 1);
                 fabric.record(Record { kind: EventKind::Suspect, reason: reason as u8, a: who.0, b: 0 });
-                return Some((who, reason));
+                return Some(Verdict::Suspect(who, reason));
             }
             Verdict::Retract(who) => {
                 fabric.record(Record::new(EventKind::Retract, who.0, 0));
                 fabric.count(Counter::FalseSuspicions, 1);
                 self.notices.retract(who);
+                return Some(Verdict::Retract(who));
             }
             Verdict::LinkDown(who) => {
                 fabric.count(Counter::LinksLost, 1);

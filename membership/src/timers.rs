@@ -26,6 +26,8 @@ timers! {
     Detectors,
     /// Reports of broken links are judged again.
     Cliques,
+    /// A suspicion ends unless it is repeated.
+    Suspicions,
     /// A death notice is sent again.
     Notices,
     /// Another member's clock is requested.

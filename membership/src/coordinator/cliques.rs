@@ -5,6 +5,7 @@
 //! uKharon, section 4.2: the leader keeps the largest clique that includes itself. A broken link is
 //! a suspicion and never a proof: an excluded member may be alive and hold a lease.
 
+use super::suspicions::{Holds, Suspicion};
 use super::{Accusation, Coordinator};
 use crate::detectors::links::{self, Unreachable};
 use crate::mutants::Mutant;
@@ -328,7 +329,7 @@ impl Coordinator {
             if self.leading { self.cliques.verdict(scope, now) } else { self.cliques.unfit(scope, now) };
         self.stands_in = stands_in;
         let is_cut = |who: &Incarnation| cuts.iter().any(|cut| cut.accused == *who);
-        self.suspects.retain(|who, by| by.reason != Reason::Timeout || is_cut(who));
+        self.suspects.retain(|who, known| known.by.reason != Reason::Timeout || is_cut(who));
         for Cut { accused, by } in cuts {
             let by = Accusation { accuser: by, reason: Reason::Timeout };
             if self.peer.config.mutant.has(Mutant::LostLinkIsProof) {
@@ -336,7 +337,7 @@ impl Coordinator {
             }
             // A member suspected for other reasons stays suspected.
             if !self.suspects.contains_key(&accused) {
-                self.suspect(accused, by, fabric);
+                self.suspect(accused, Suspicion { by, holds: Holds::WhileLinksAreDown }, fabric);
             }
         }
     }
@@ -374,8 +375,8 @@ impl Coordinator {
 
 /// Whether a member is suspected for more than its links. Links are not announced, so suspicions
 /// because of them are always local.
-fn is_gone(suspects: &BTreeMap<Incarnation, Accusation>, who: Incarnation) -> bool {
-    suspects.get(&who).is_some_and(|by| by.reason != Reason::Timeout)
+fn is_gone(suspects: &BTreeMap<Incarnation, Suspicion>, who: Incarnation) -> bool {
+    suspects.get(&who).is_some_and(|known| known.by.reason != Reason::Timeout)
 }
 
 /// The deciders among the members that are not suspected yet.

@@ -37,7 +37,9 @@ impl Coordinator {
                 fabric.count(Counter::NoticesReceived, 1);
                 // An accuser outside of the view may be cut off from the members. If its report is
                 // true, the member that watches now repeats it. A proof holds whatever its sender.
-                if evidence == Evidence::Proof || self.view().may_have(accuser) {
+                // What this process has reported itself, it knows.
+                let is_own = Some(accuser) == self.incarnation();
+                if !is_own && (evidence == Evidence::Proof || self.view().may_have(accuser)) {
                     self.accuse(accused, Accusation { accuser, reason }, evidence, now, fabric);
                 }
             }

@@ -48,6 +48,7 @@ impl Coordinator {
     /// Takes all actions that the current state requires. Called after every event.
     pub(super) fn drive<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         self.requests.expire(now);
+        self.forget_unrepeated(now);
         if self.peer.timers.is_due(Timer::Joins, now) {
             self.peer.timers.stop(Timer::Joins);
         }
@@ -196,7 +197,10 @@ impl Coordinator {
         let remove = self
             .suspects
             .iter()
-            .map(|(&accused, &Accusation { accuser, reason })| Change::Failed { accused, accuser, reason })
+            .map(|(&accused, known)| {
+                let Accusation { accuser, reason } = known.by;
+                Change::Failed { accused, accuser, reason }
+            })
             .collect();
         let edit = self.requests.edit(remove, self.wanted_acceptor(now), view, &self.peer.config);
         view.successor(&edit, self.cleared, self.peer.config.mutant)

@@ -11,13 +11,14 @@ mod datagrams;
 mod lead;
 mod newcomers;
 mod requests;
+mod suspicions;
 
 use crate::Config;
 use crate::adapt::LeaseScaler;
 use crate::clearing::Clearing;
 use crate::consensus::{Consensus, Engine, Phase};
-use crate::detectors::deadbeat::{self, Deadbeat};
-use crate::detectors::links;
+use crate::detectors::Verdict;
+use crate::detectors::deadbeat::Deadbeat;
 use crate::log::Log;
 use crate::metrics::Counter;
 use crate::mutants::Mutant;
@@ -36,6 +37,7 @@ use obol_fabric::{Address, Event, Evidence, Fabric, Incarnation, Instant, Machin
 use requests::Requests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use suspicions::Suspicion;
 
 /// The accuser of a member, and its detector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,7 +52,7 @@ pub struct Coordinator {
     peer: Peer,
     me: u16,
     log: Log,
-    suspects: BTreeMap<Incarnation, Accusation>,
+    suspects: BTreeMap<Incarnation, Suspicion>,
     /// Members that are proved dead and that a view with a possible lease names.
     proofs: BTreeSet<Incarnation>,
     requests: Requests,
@@ -264,16 +266,6 @@ impl Coordinator {
         }
     }
 
-    /// A later life of a process proves that the earlier one in its seat is gone, whether or not it
-    /// is admitted itself.
-    fn suspect_former_life(&mut self, of: Address) {
-        let former = self.view().earlier_life(of).map(|m| m.incarnation);
-        if let Some(accuser) = former {
-            let by = Accusation { accuser, reason: Reason::Replaced };
-            self.suspects.entry(accuser).or_insert(by);
-        }
-    }
-
     fn newcomer<F: Fabric>(&self, token: u64, fabric: &F) -> Newcomer {
         self.peer.newcomer(Kind::Coordinator, token, self.me, fabric)
     }
@@ -329,6 +321,7 @@ impl Coordinator {
         let view = Arc::clone(self.view());
         let view = &*view;
         self.peer.follow(view, &[], now);
+        self.retract_unwatched();
         self.forget_proofs();
         // A possible holder of an uncleared lease stays watched: its death may still have to be
         // proved. The leader has to act on any death, the others only on a coordinator's.
@@ -349,75 +342,12 @@ impl Coordinator {
         }
     }
 
-    /// Drops the suspicions of this process when it was excluded: it may have been cut off and have
-    /// reached no member. Members repeat the suspicions that are true; proofs stay valid.
-    fn forget_suspicions(&mut self) {
-        let (proofs, notices) = (&self.proofs, &mut self.peer.notices);
-        self.suspects.retain(|who, by| {
-            let keeps = proofs.contains(who) || by.reason == Reason::Replaced;
-            if !keeps {
-                notices.retract(*who);
-            }
-            keeps
-        });
-    }
-
     /// A proof is needed only while a view that is not cleared names the dead member.
     fn forget_proofs(&mut self) {
         let Some(entries) = self.log.range(self.cleared, ViewId(u64::MAX)) else { return };
         let named: BTreeSet<Incarnation> =
             entries.flat_map(|e| e.view.members.iter().map(|m| m.incarnation)).collect();
         self.proofs.retain(|who| named.contains(who));
-    }
-
-    /// A member died, or may have.
-    fn accuse<F: Fabric>(
-        &mut self,
-        accused: Incarnation,
-        by: Accusation,
-        evidence: Evidence,
-        now: Instant,
-        fabric: &mut F,
-    ) {
-        let proof = evidence == Evidence::Proof || self.peer.config.mutant.has(Mutant::SuspicionIsProof);
-        if proof
-            && self.proofs.insert(accused)
-            && let Some(clearing) = &mut self.clearing
-        {
-            clearing.proved(&self.proofs, &self.peer.config, fabric);
-        }
-        if self.suspect(accused, by, fabric) {
-            let due = now + self.peer.config.timing.notice_after;
-            self.peer.notices.raise(accused, by.reason, evidence, due);
-        }
-    }
-
-    /// Marks a member for removal; false if it is not a member, or is this process.
-    fn suspect<F: Fabric>(&mut self, accused: Incarnation, by: Accusation, fabric: &mut F) -> bool {
-        if self.view().member(accused).is_none() || Some(accused) == self.incarnation() {
-            return false;
-        }
-        if self.suspects.insert(accused, by).is_none() {
-            let record =
-                Record { kind: EventKind::Notice, reason: by.reason as u8, a: accused.0, b: by.accuser.0 };
-            fabric.record(record);
-        }
-        true
-    }
-
-    /// The fabric reports that a process died, or that its host is silent. A silent host is a link
-    /// that may be down, where links are watched: the leader decides from all reports which members
-    /// go. Otherwise both ends of one broken link could have each other removed.
-    fn report_death<F: Fabric>(&mut self, who: Address, evidence: Evidence, now: Instant, fabric: &mut F) {
-        let reason = deadbeat::reason(evidence);
-        let by = Accusation { accuser: self.incarnation().unwrap_or_default(), reason };
-        for accused in deadbeat::accused(who, &self.log, self.cleared) {
-            if reason == Reason::Timeout && links::are_watched(&self.peer.config) {
-                self.peer.detectors.links.recheck(accused, now);
-            } else {
-                self.accuse(accused, by, evidence.max(Evidence::Suspicion), now, fabric);
-            }
-        }
     }
 
     /// Polls for decided views that were missed.
@@ -550,12 +480,14 @@ impl Machine for Coordinator {
                     }
                     Part::Newcomer => self.newcomer_read(done.round, &result, fabric),
                     Part::Reach => self.peer.asks.complete(done.round, &result, fabric),
-                    Part::Probe => {
-                        if let Some((who, reason)) = self.peer.probed(token, result, now, fabric) {
+                    Part::Probe => match self.peer.probed(token, result, now, fabric) {
+                        Some(Verdict::Suspect(who, reason)) => {
                             let by = Accusation { accuser: self.incarnation().unwrap_or_default(), reason };
                             self.accuse(who, by, Evidence::Suspicion, now, fabric);
                         }
-                    }
+                        Some(Verdict::Retract(who)) => self.retract(who),
+                        Some(Verdict::LinkDown(_) | Verdict::LinkUp(_)) | None => {}
+                    },
                 }
             }
             Event::Datagram { from, bytes } => self.datagram(from, bytes, now, fabric),
@@ -581,6 +513,7 @@ impl Machine for Coordinator {
         self.request_leave(now, fabric);
         let view = Arc::clone(self.view());
         self.peer.tick_detectors(&view, now, fabric);
+        self.forget_unrepeated(now);
         self.judge_links(&view, now, fabric);
         self.peer.tick_drift(&view, now, fabric);
         if self.leading {
@@ -588,10 +521,10 @@ impl Machine for Coordinator {
                 let until = now + self.peer.config.timing.lease_calm;
                 self.requests.adapt_lease(lease, &view, until);
             }
-            // No announcement is needed: the next view has it.
-            self.peer.notices.clear();
+        } else {
+            // A leader announces nothing: the next view has it.
+            self.peer.tick_notices(&view, now, fabric);
         }
-        self.peer.tick_notices(&view, now, fabric);
         for clearing in self.clearing.iter_mut().chain(&mut self.early) {
             clearing.tick(&self.peer.config, now, fabric);
         }
@@ -617,8 +550,10 @@ impl Machine for Coordinator {
         }
         if self.leading {
             timers.set(Timer::LeaseScale, self.lease_scaler.due(&self.peer.config.timing));
+            timers.stop(Timer::Notices);
         }
         timers.set(Timer::Cliques, self.links_due());
+        timers.set(Timer::Suspicions, self.unrepeated_due());
         let clearings = self.clearing.iter().chain(&self.early);
         timers.set(Timer::Clearing, clearings.map(Clearing::deadline).min().unwrap_or(Instant::NEVER));
         timers.next()

@@ -63,6 +63,13 @@ impl<R> Default for Probes<R> {
     }
 }
 
+impl<R> Probes<R> {
+    /// Whether the last READs of a member's word found it stalled, or failed.
+    pub(crate) fn suspects(&self, who: Incarnation) -> bool {
+        self.targets.iter().any(|target| target.incarnation == who && target.suspected)
+    }
+}
+
 impl<R: Rule> Detector for Probes<R> {
     fn follow(&mut self, scope: &Scope<'_>, now: Instant) {
         let timing = &scope.config.timing;

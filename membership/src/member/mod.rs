@@ -11,7 +11,7 @@ use crate::Config;
 use crate::adapt::LateRenewals;
 use crate::attached_apps::AttachedApps;
 use crate::cache::FanOut;
-use crate::detectors::deadbeat;
+use crate::detectors::{Verdict, deadbeat};
 use crate::lease::Lease;
 use crate::metrics::Counter;
 use crate::mutants::Mutant;
@@ -432,7 +432,8 @@ impl Machine for Member {
                 }
                 let Some(done) = Labelled::new(token, result) else { return };
                 if done.part == Part::Probe {
-                    if let Some((who, reason)) = self.peer.probed(token, result, now, fabric) {
+                    if let Some(Verdict::Suspect(who, reason)) = self.peer.probed(token, result, now, fabric)
+                    {
                         self.raise_notice(who, reason, now);
                     }
                     return;

@@ -182,7 +182,8 @@ pub fn decode_view(bytes: &[u8]) -> Result<View, DecodeError> {
     let ordered = view.base <= view.id && view.cleared <= view.base;
     let past = view.departed.iter().all(|d| d.at <= view.id);
     let retired = view.acceptors.iter().any(|a| view.retired.contains(a.proposer));
-    if view.acceptors.is_empty() || retired || !ordered || !sorted || !one_acceptor || !past {
+    let distinct = view.acceptors.windows(2).all(|a| a[0].proposer < a[1].proposer);
+    if view.acceptors.is_empty() || !distinct || retired || !ordered || !sorted || !one_acceptor || !past {
         return Err(DecodeError::OutOfBounds);
     }
     Ok(view)

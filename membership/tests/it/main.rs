@@ -27,6 +27,7 @@ mod rings;
 mod slots;
 mod statements;
 mod stream;
+mod suspicions;
 mod traced;
 mod traces;
 mod wire;

@@ -1,4 +1,4 @@
-//! A name has one member, whichever processes ask to join under it, and whoever leads.
+//! A name has one member, no matter which processes ask to join under it, and who leads.
 
 use crate::instant::{Cluster, Role, TIMING};
 use obol_fabric::{Address, Evidence, Name, Nanos, SeatRequest, SeatStatus};

@@ -38,7 +38,7 @@ fn the_first_testbed_is_the_papers() {
 fn a_misspelt_parameter_is_named_with_the_one_that_was_meant() {
     let text = text().replace("[read]\noverhead", "[read]\noverhaed");
     let faults = refused(&text);
-    assert_eq!(faults, ["bad.toml:9:1: unknown key read.overhaed; did you mean read.overhead?"]);
+    assert_eq!(faults, ["bad.toml:9:1: unknown table [read.overhaed]; did you mean [read.overhead]?"]);
 }
 
 #[test]
@@ -64,9 +64,13 @@ fn every_value_needs_a_source_a_unit_and_sense() {
 
 #[test]
 fn a_missing_table_or_file_is_reported() {
-    let faults = refused(&text().replace("[network]\nsaturated", "[netwrok]\nsaturated"));
-    assert!(faults.iter().any(|f| f.contains("missing table [network]")), "{faults:?}");
+    let text = text();
+    let faults = refused(&text.replace("[network]\nsaturated", "[netwrok]\nsaturated"));
     assert!(faults.iter().any(|f| f.contains("did you mean [network]?")), "{faults:?}");
+    let (before, rest) = text.split_once("[network]\n").expect("a table");
+    let (_, after) = rest.split_once("\n[").expect("another table");
+    let faults = refused(&format!("{before}[{after}"));
+    assert!(faults.iter().any(|f| f.contains("missing table [network]")), "{faults:?}");
     let unknown = Testbed::load("infinibnd").expect_err("no such testbed").to_string();
     assert!(unknown.contains("did you mean infiniband?"), "{unknown}");
     let missing = Testbed::load("/nowhere/x.toml").expect_err("no such file").to_string();
