@@ -2,13 +2,13 @@
 
 use super::Sharding;
 use crate::logging::LogOptions;
+use crate::values::pause;
 use clap::Args;
 use obol_fabric::Name;
 use obol_fabric::host::{NameClaim, sched};
 use obol_kv::{SERVER_PREFIX, Shard};
 use obol_node::Site;
 use obol_observe::namesakes::unused_elsewhere;
-use obol_profiles::duration;
 use obol_server::kv::{MarkOwner, Settings};
 use obol_supervise::signals;
 use obol_term::output::Failure;
@@ -69,11 +69,6 @@ fn server_name(text: &str) -> Result<Name, String> {
         }
         None => Err(format!("a server's name begins with `{SERVER_PREFIX}`, such as {SERVER_PREFIX}1")),
     }
-}
-
-/// A span that may be zero.
-fn pause(text: &str) -> Result<Duration, String> {
-    if text == "0" { Ok(Duration::ZERO) } else { duration::argument(text) }
 }
 
 pub(super) fn run(root: &Path, site: &Site, options: &Options) -> Result<ExitCode, Failure> {
