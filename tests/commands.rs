@@ -33,11 +33,11 @@ const COMMANDS: [(&[&str], &[&str]); 26] = [
     (&["coordinator", "remove"], &["<NUMBER>", "--json", "Exit codes"]),
     (&["coordinator", "replace"], &["<NUMBER>", "--with", "--json", "Exit codes"]),
     (&["coordinator", "recover"], &["--from", "--json", "Exit codes", "nothing is lost"]),
-    (&["drill"], &["--count", "--gap", "--json", "app+leader", "void"]),
+    (&["drill"], &["--count", "--gap", "--json", "app+coordinator", "void"]),
     (&["bench"], &["--count", "--json"]),
-    (&["sim", "campaign"], &["--seeds", "--seed", "--keep", "--json"]),
+    (&["sim", "campaign"], &["--count", "--seed", "--out", "--json"]),
     (&["sim", "replay"], &["<SEED|FILE>", "--mutant"]),
-    (&["sim", "shrink"], &["<SEED|FILE>", "--mutant", "--output", "--budget"]),
+    (&["sim", "shrink"], &["<SEED|FILE>", "--mutant", "--out", "--budget"]),
     (&["profile", "list"], &["--json"]),
     (&["profile", "show"], &["<PROFILE>", "--json"]),
     (&["profile", "check"], &["<FILE>", "--json"]),
@@ -114,7 +114,7 @@ fn numbers_out_of_range_are_refused_with_the_range() {
         (&["up", "--apps", "65"], ["--apps <N>", "65 is not in 1..=64"]),
         (&["drill", "app", "--count", "0"], ["--count <N>", "0 is not in 1..=100000"]),
         (&["drill", "app", "--count", "many"], ["--count <N>", "invalid digit"]),
-        (&["drill", "everybody"], ["invalid value 'everybody'", "app+leader"]),
+        (&["drill", "everybody"], ["invalid value 'everybody'", "app+coordinator"]),
         (&["events", "--last", "-3"], ["unexpected argument '-3'", "Usage"]),
     ] {
         ran(arguments).refused(&words);
@@ -429,19 +429,17 @@ fn every_simulation_takes_the_largest_seed_and_refuses_any_beyond() {
     let root = Root::new();
     let largest = u64::MAX.to_string();
     let from = |seed: u64, seeds: u64| {
-        root.run(&["sim", "campaign", "--seeds", &seeds.to_string(), "--seed", &seed.to_string(), "--json"])
+        root.run(&["sim", "campaign", "--count", &seeds.to_string(), "--seed", &seed.to_string(), "--json"])
     };
-    from(u64::MAX, 5).refused(&["--seeds 5", "beyond the largest seed", &largest]);
+    from(u64::MAX, 5).refused(&["--count 5", "beyond the largest seed", &largest]);
     from(2, u64::MAX).refused(&["beyond the largest seed", &largest]);
     assert_eq!(from(u64::MAX, 1).ends(0).json()["seeds"], 1);
     assert_eq!(from(u64::MAX - 1, 2).ends(0).json()["seeds"], 2);
     root.run(&["sim", "replay", &largest]).ends(0);
     root.run(&["sim", "shrink", &largest]).refused(&["breaks no invariant"]);
-    root.run(&["sim", "table2", "--repetitions", "2", "--seed", &largest, "--json"]).ends(0).json();
-    root.run(&["sim", "leases", "--span-ms", "1", "--seed", &largest, "--json"]).ends(0).json();
-    root.run(&["sim", "scale", "--up-to", "8", "--repetitions", "2", "--seed", &largest, "--json"])
-        .ends(0)
-        .json();
+    root.run(&["sim", "table2", "--count", "2", "--seed", &largest, "--json"]).ends(0).json();
+    root.run(&["sim", "leases", "--for", "1ms", "--seed", &largest, "--json"]).ends(0).json();
+    root.run(&["sim", "scale", "--up-to", "8", "--count", "2", "--seed", &largest, "--json"]).ends(0).json();
     for command in [&["drill", "app", "--count"][..], &["drill", "run", "app", "--sim", "--count"]] {
         let counted = |count: u64| root.run(&[command, &[&count.to_string()]].concat());
         for count in [0, 100_001, u64::from(u32::MAX), u64::MAX] {
@@ -453,7 +451,7 @@ fn every_simulation_takes_the_largest_seed_and_refuses_any_beyond() {
 #[test]
 fn a_campaign_without_seeds_is_refused() {
     let root = Root::new();
-    root.run(&["sim", "campaign", "--seeds", "0"]).refused(&["--seeds", "0 is not in 1.."]);
+    root.run(&["sim", "campaign", "--count", "0"]).refused(&["--count", "0 is not in 1.."]);
 }
 
 #[test]
@@ -461,6 +459,6 @@ fn a_campaign_whose_scenarios_would_have_no_place_is_refused_before_it_begins() 
     let root = Root::new();
     let keep = root.note("missing");
     let keep = keep.to_str().expect("text");
-    root.run(&["sim", "campaign", "--seeds", "1", "--keep", keep])
+    root.run(&["sim", "campaign", "--count", "1", "--out", keep])
         .refused(&[keep, "there is no such directory"]);
 }

@@ -36,7 +36,7 @@ fn report(ran: &Ran) -> Value {
 #[test]
 fn every_finding_has_its_cost_and_remedy_and_the_exit_code_is_that_of_the_worst() {
     let root = Root::new();
-    let found = report(&root.run(&["doctor", "--time", "300ms", "--json"]));
+    let found = report(&root.run(&["doctor", "--for", "300ms", "--json"]));
     for check in [
         "clock source",
         "suspension",
@@ -68,7 +68,7 @@ fn every_finding_has_its_cost_and_remedy_and_the_exit_code_is_that_of_the_worst(
     let of = findings(&found, "death detector")[0]["found"].as_str().expect("text");
     assert!(of.starts_with(detector["deadbeat"].as_str().expect("text")), "{of}");
 
-    let shown = root.run(&["doctor", "--time", "100ms"]);
+    let shown = root.run(&["doctor", "--for", "100ms"]);
     assert!([Some(0), Some(1), Some(3)].contains(&shown.code), "{shown:?}");
     for text in ["what this host could promise", "pauses under ordinary scheduling", "costs:", "to do:"] {
         assert!(shown.out.contains(text), "{text} is not in {}", shown.out);
@@ -89,14 +89,14 @@ fn a_root_that_others_may_write_and_a_file_of_hosts_without_keys_are_problems() 
     fs::write(&file, text).expect("written");
     let shown = file.to_str().expect("text");
     fs::set_permissions(root.path(), fs::Permissions::from_mode(0o777)).expect("set");
-    let ran = root.run(&["doctor", "--time", "100ms", "--json", "--hosts", shown]);
+    let ran = root.run(&["doctor", "--for", "100ms", "--json", "--hosts", shown]);
     let found = report(&ran);
     assert_eq!((ran.code, severities(&found, "root directory")), (Some(3), vec!["problem".to_owned()]));
     assert_eq!(severities(&found, "certificate"), ["problem"]);
     // Nobody listens there; this host itself is not asked.
     assert_eq!(severities(&found, "gateway of a host"), ["warning", "warning"]);
     assert_eq!(found["profile"], "lan");
-    let other = root.run(&["doctor", "--time", "100ms", "--json", "--hosts", shown, "--address", "10.9.9.9"]);
+    let other = root.run(&["doctor", "--for", "100ms", "--json", "--hosts", shown, "--address", "10.9.9.9"]);
     assert_eq!(severities(&report(&other), "file of hosts"), ["problem"]);
     fs::set_permissions(root.path(), fs::Permissions::from_mode(0o700)).expect("set");
 }
@@ -107,7 +107,7 @@ fn a_running_cluster_has_its_gateways_and_its_history_checked() {
     root.run(&["kill", "app-1"]).ends(0);
     root.run(&["start", "app-1"]).ends(0);
     root.healthy();
-    let doctor = || report(&root.run(&["doctor", "--time", "100ms", "--json"]));
+    let doctor = || report(&root.run(&["doctor", "--for", "100ms", "--json"]));
     let found = doctor();
     assert_eq!(severities(&found, "certificate"), ["good"]);
     assert_eq!(severities(&found, "gateway of a host"), ["good"]);
@@ -120,7 +120,7 @@ fn a_running_cluster_has_its_gateways_and_its_history_checked() {
         n + failovers("failovers_incomplete") >= 1 && cluster["failovers_us"]["p99"].is_null(),
         "{cluster}"
     );
-    let mut other = root.command(&["doctor", "--time", "50ms", "--json"]);
+    let mut other = root.command(&["doctor", "--for", "50ms", "--json"]);
     let other = Ran::of(other.env("OBOL_TEST_RELEASE", "9.9"));
     assert_eq!(severities(&report(&other), "cluster"), ["problem"], "a release that cannot read it");
     // The kernel still accepts connections for it.

@@ -69,7 +69,7 @@ fn summary(of: &Value, measured: u64) {
 #[test]
 fn each_drill_reports_one_object() {
     let (root, _up) = Root::with_cluster(&[]);
-    for drill in ["app", "leader", "app+leader"] {
+    for drill in ["app", "leader", "app+coordinator"] {
         let ran = root.run(&["drill", drill, "--count", "3", "--json"]);
         let report = report(&ran, drill);
         assert_eq!(report["count"], 3);
@@ -142,7 +142,7 @@ fn programs_without_a_supervisor_are_hit_only_by_name() {
 #[test]
 fn caches_are_drilled_where_there_are_some() {
     let (root, _up) = Root::with_cluster(&["--caches", "2"]);
-    for drill in ["cache", "app+cache", "app+leader+cache"] {
+    for drill in ["cache", "app+cache", "app+coordinator+cache"] {
         let ran = root.run(&["drill", drill, "--count", "3", "--json"]);
         assert_eq!(report(&ran, drill)["count"], 3);
         root.healthy();
@@ -152,7 +152,7 @@ fn caches_are_drilled_where_there_are_some() {
 #[test]
 fn the_phases_of_a_failover_add_up_to_it() {
     let (root, _up) = Root::with_cluster(&[]);
-    for drill in ["app", "leader", "app+leader"] {
+    for drill in ["app", "leader", "app+coordinator"] {
         let mut one = Value::Null;
         until("one failover is measured", || {
             one = report(&root.run(&["drill", drill, "--count", "1", "--json"]), drill);
@@ -185,7 +185,9 @@ fn a_p99_is_claimed_from_299_samples_on() {
 fn a_drill_for_people_says_what_it_can_not_claim() {
     let (root, _up) = Root::with_cluster(&[]);
     let shown = root.run(&["drill", "app", "--count", "2"]).out;
-    for words in ["drill app: ", "2 repetitions", "failover", "  fence", "no p99: it needs 299 samples"] {
+    for words in
+        ["drill app: ", "2 repetitions", "failover", "failover.fence", "no p99: it needs 299 samples"]
+    {
         assert!(shown.contains(words), "{words:?} is not in:\n{shown}");
     }
 }

@@ -55,7 +55,7 @@ fn written(root: &Root, text: &str) -> String {
 #[test]
 fn drills_kill_on_every_host_and_know_the_skew_of_their_cue_within_the_clocks_errors() {
     let (root, _up) = Root::with_cluster(&["--hosts", "3", "--caches", "3"]);
-    for drill in ["app", "leader", "app+leader+cache"] {
+    for drill in ["app", "leader", "app+coordinator+cache"] {
         let ran = root.run(&["drill", drill, "--count", "2", "--json"]);
         let report = ran.json();
         assert!(matches!(ran.code, Some(0 | 3 | 6)), "{ran:?}");

@@ -317,7 +317,7 @@ fn keys_are_made_and_made_again_by_one_authority_and_are_for_their_host_alone() 
     let check = Ran::of(&mut hosts.on(1, &["host", "check", &file])).ends(0);
     assert!(check.err.contains(fault) && check.err.contains("may read it"), "{check:?}");
     let address = hosts.address(1);
-    let doctor = ["doctor", "--time", "50ms", "--hosts", &file, "--address", &address];
+    let doctor = ["doctor", "--for", "50ms", "--hosts", &file, "--address", &address];
     let doctor = Ran::of(&mut hosts.on(1, &doctor));
     assert!(doctor.out.contains(fault), "{doctor:?}");
     fs::remove_file(keys.join("host.key")).expect("it was there");

@@ -97,7 +97,7 @@ fn detectors_are_compared_on_what_was_recorded(hosts: &Hosts) {
         assert!(ran.out.contains(stream), "{ran:?}");
     }
     Ran::of(&mut hosts.on(1, &record)).ends(2);
-    let compare = ["sim", "detectors", "--network", path, "--stream", "4", "--json"];
+    let compare = ["sim", "detectors", "--recording", path, "--stream", "4", "--json"];
     let compared = Ran::of(&mut hosts.on(1, &compare)).ends(0).json();
     let source = compared["delays"].as_str().unwrap_or_default();
     assert!(source.contains("stream 4 of 4: from host 3 to host 1"), "{compared}");

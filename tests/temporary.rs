@@ -110,7 +110,7 @@ fn bench_ends_with_its_cluster_of_processes() {
 
 #[test]
 fn tune_ends_with_its_cluster() {
-    ends_with_its_cluster(&["tune", "--time", "60s"], "tune-", 9);
+    ends_with_its_cluster(&["tune", "--for", "60s"], "tune-", 9);
 }
 
 /// These are forked by a process that the command has started.
@@ -129,7 +129,7 @@ fn table2_ends_with_its_cluster() {
 /// Ctrl-C ends its replicas as well, and SIGKILL does not let it end them.
 #[test]
 fn the_drill_of_replicated_stores_ends_with_its_cluster_and_replicas() {
-    let words = ["drill", "smr", "--engines", "view", "--count", "1000"];
+    let words = ["drill", "smr", "--preset", "view", "--count", "1000"];
     ends_by(&["INT", "KILL"], &words, |underway, root| {
         underway.others(root).values().filter(|command| command.contains(" smr server ")).count() == 3
     });
@@ -137,7 +137,7 @@ fn the_drill_of_replicated_stores_ends_with_its_cluster_and_replicas() {
 
 #[test]
 fn the_benchmark_of_upgrades_ends_with_its_cluster() {
-    ends_with_its_cluster(&["bench", "upgrade", "--turns", "1"], "upgrade-", 9);
+    ends_with_its_cluster(&["bench", "upgrade", "--count", "1"], "upgrade-", 9);
 }
 
 #[test]

@@ -231,7 +231,7 @@ fn one_upgrade_of_a_host_runs_at_a_time() {
 #[test]
 fn the_benchmark_of_upgrades_measures_users_of_both_ways_and_no_answer_is_wrong() {
     let root = Root::new();
-    let ran = root.run(&["bench", "upgrade", "--turns", "1", "--for", "10s", "--json"]);
+    let ran = root.run(&["bench", "upgrade", "--count", "1", "--for", "10s", "--json"]);
     // Which of the two took longer, a busy machine may decide.
     assert!(matches!(ran.code, Some(0 | 1)), "{ran:?}");
     let said = ran.json();

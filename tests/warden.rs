@@ -129,7 +129,7 @@ fn what_is_left_of_a_drill_that_was_killed_as_a_whole_is_named_with_its_remedy()
     };
     named(&warnings(&root));
     named(&root.run(&["status"]).out);
-    let doctor = root.run(&["doctor", "--json", "--time", "10ms"]).json();
+    let doctor = root.run(&["doctor", "--json", "--for", "10ms"]).json();
     let found = doctor["findings"].as_array().expect("findings").iter().find(|one| one["check"] == "drills");
     named(&found.expect("a finding").to_string());
     root.run(&["drill", "recover"]).ends(0);

@@ -8,6 +8,7 @@ use super::console::synthetic::Synthetic;
 use super::{Figure, Report, print};
 use clap::Args;
 use obol_chaos::drills::Host;
+use obol_config::duration;
 use obol_fabric::Nanos;
 use obol_fabric::host::this_program;
 use obol_observe::metrics::{Derived, Metric};
@@ -25,11 +26,21 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Args)]
 pub(crate) struct BenchExport {
     /// How long polls, and then polls and scrapes, are measured
-    #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u32).range(2..=600))]
-    pub(crate) seconds: u32,
+    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = measured)]
+    pub(crate) time: Duration,
+    /// The same in seconds: its former spelling
+    #[arg(long, value_name = "S", hide = true, conflicts_with = "time", value_parser = clap::value_parser!(u64).range(2..=600))]
+    pub(crate) seconds: Option<u64>,
     /// Print one JSON object for scripts
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// How long is measured: too short a time has no figures.
+fn measured(text: &str) -> Result<Duration, String> {
+    let times = Duration::from_secs(2)..=Duration::from_secs(600);
+    let time = duration::argument(text)?;
+    if times.contains(&time) { Ok(time) } else { Err("from 2s to 10m".to_owned()) }
 }
 
 /// The interval of polls, and of scrapes: each scrape gets another poll, so none repeats a text.
@@ -216,7 +227,7 @@ fn measure(
     let of_scrape = (with_scrapes - of_polls / polls * later(Derived::Polls)?) / f64::from(scrapes);
     if of_scrape <= 0.0 {
         return Err(Failure::Failed(format!(
-            "{scrapes} scrapes took no processor time that can be distinguished from that of polls: repeat it with more --seconds, on \
+            "{scrapes} scrapes took no processor time that can be distinguished from that of polls: repeat it with a longer --for, on \
              a machine without other work"
         )));
     }
@@ -235,7 +246,7 @@ fn measure(
 
 /// `obol bench export`.
 pub(crate) fn run(root: &Path, options: &BenchExport) -> Result<ExitCode, Failure> {
-    let time = Duration::from_secs(u64::from(options.seconds));
+    let time = options.seconds.map_or(options.time, Duration::from_secs);
     let mut figures = Vec::new();
     for bounds in &BOUNDS {
         // Informative only: the benchmark continues without it.

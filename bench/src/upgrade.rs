@@ -41,7 +41,7 @@ const RESTART: &str = r#""$OBOL_BENCH" stop "$OBOL_NAME" >&2; "$OBOL_BENCH" star
 #[derive(Debug, Args)]
 pub(crate) struct BenchUpgrade {
     /// Upgrades, and as many restarts
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long = "count", alias = "turns", value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     turns: u32,
     /// How long clients check the cache in each; the daemons must be back by then
     #[arg(long = "for", value_name = "TIME", value_parser = duration::argument, default_value = "10s")]

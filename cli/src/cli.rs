@@ -2,6 +2,8 @@
 
 mod daemon;
 #[cfg(test)]
+mod former;
+#[cfg(test)]
 mod reference;
 
 use crate::commands::root::{Cli, command};

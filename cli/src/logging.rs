@@ -14,14 +14,14 @@ const HEADING: &str = "Log options";
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct LogOptions {
     /// The form of log lines in files
-    #[arg(long, value_enum, env = FORMAT, hide_env = true, default_value_t, help_heading = HEADING)]
+    #[arg(long, value_name = "FORMAT", value_enum, env = FORMAT, hide_env = true, default_value_t, help_heading = HEADING)]
     log_format: LogFormat,
     /// What is logged: a level for all modules, and others for some: warn,membership=debug. Changed at
     /// run time by `obol log level`
     #[arg(long, value_name = "LEVELS", env = LEVELS, hide_env = true, default_value_t, help_heading = HEADING)]
     log_level: Levels,
     /// Where log lines go; auto is the journal under systemd, and files elsewhere
-    #[arg(long, value_enum, env = TO, hide_env = true, help_heading = HEADING)]
+    #[arg(long, value_name = "WHERE", value_enum, env = TO, hide_env = true, help_heading = HEADING)]
     log_to: Option<LogTo>,
 }
 

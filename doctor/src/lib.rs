@@ -48,7 +48,7 @@ pub struct Doctor {
     #[arg(long, value_name = "NAME|FILE")]
     profile: Option<String>,
     /// How long pauses are measured, for each kind of scheduling
-    #[arg(long = "time", value_name = "TIME", default_value = "3s", value_parser = duration::argument)]
+    #[arg(long = "for", alias = "time", value_name = "TIME", default_value = "3s", value_parser = duration::argument)]
     time: Duration,
     /// Print one JSON object for scripts
     #[arg(long)]

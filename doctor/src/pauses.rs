@@ -218,7 +218,7 @@ impl Pauses {
             (None, None) => format!("{late}; no lease of obol tune's sweep gives {SHARE_PERCENT} % in time"),
         };
         let severity = if suffices.is_some() { Severity::Note } else { Severity::Warning };
-        let remedy = "`obol tune --write mine.toml` finds lease and heartbeat; cores of its own and real-time scheduling (profile dedicated) shorten pauses";
+        let remedy = "`obol tune --out mine.toml` finds lease and heartbeat; cores of its own and real-time scheduling (profile dedicated) shorten pauses";
         Finding::bad("pauses", severity, found, (costs, remedy))
     }
 }

@@ -102,7 +102,7 @@ impl Promises {
                 host.n,
                 shown(host.suspected_after_us)
             ),
-            None => "  this host: nothing, since too few pauses were measured, or they were too long; measure longer with --time".to_owned(),
+            None => "  this host: nothing, since too few pauses were measured, or they were too long; measure longer with --for".to_owned(),
         });
         lines.extend(self.cluster.as_ref().map_or_else(
             || vec!["  no cluster runs here that can be read, so nothing is known of failovers; `obol drill app --count 300` measures them".to_owned()],

@@ -1,5 +1,5 @@
 //! Recordings of a network: when each frame was sent and received, by path and direction. `obol tune
-//! --network --record` writes them, and `obol sim detectors --network` reads them. As text:
+//! --network --record` writes them, and `obol sim detectors --recording` reads them. As text:
 //!
 //! ```text
 //! obol-network 1

@@ -10,7 +10,7 @@ use std::time::Duration;
 #[command(after_help = "Failovers with their phases, latencies, alerts, annotations and processes.\n\
     \nFormats: md for a postmortem, html for a self-contained page, json, csv (failovers), perfetto (a trace for \
     ui.perfetto.dev), hdr (an HdrHistogram log), openmetrics.\n\
-    \nExample: obol report night.obolrec --format perfetto --output night.json")]
+    \nExample: obol report night.obolrec --format perfetto --out night.json")]
 pub struct Report {
     /// A recording [default: poll the cluster now]
     pub file: Option<PathBuf>,
@@ -21,7 +21,7 @@ pub struct Report {
     #[arg(long = "for", value_name = "TIME", value_parser = duration::argument, default_value = "3s", conflicts_with = "file")]
     pub time: Duration,
     /// Write it to this file
-    #[arg(long, short, value_name = "FILE")]
+    #[arg(long = "out", alias = "output", short, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
 

@@ -50,7 +50,7 @@ pub struct Shadow {
     #[arg(value_name = "redis://HOST[:PORT][/MASTER]|etcd://HOST[:PORT][,..]", value_parser = target)]
     target: Target,
     /// Stop after this number of failures
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long = "count", alias = "failures", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     failures: u32,
     /// End after this time
     #[arg(long = "for", value_name = "TIME", default_value = "8h", value_parser = duration::argument)]

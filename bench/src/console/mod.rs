@@ -11,6 +11,7 @@ pub(super) mod synthetic;
 use super::{Figure, Report, print};
 use clap::Args;
 use obol_chaos::drills::Host;
+use obol_config::duration;
 use obol_console::HOUR;
 use obol_fabric::Nanos;
 use obol_fabric::host::clock;
@@ -28,11 +29,21 @@ pub(crate) struct BenchConsole {
     #[arg(long, value_name = "32|512", value_parser = nodes)]
     pub(crate) nodes: Option<u16>,
     /// How long each share of a core is measured
-    #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=600))]
-    pub(crate) seconds: u32,
+    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = measured)]
+    pub(crate) time: Duration,
+    /// The same in seconds: its former spelling
+    #[arg(long, value_name = "S", hide = true, conflicts_with = "time", value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub(crate) seconds: Option<u64>,
     /// Print one JSON object for scripts
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// How long is measured: too short a time has no figures.
+fn measured(text: &str) -> Result<Duration, String> {
+    let times = Duration::from_secs(1)..=Duration::from_secs(600);
+    let time = duration::argument(text)?;
+    if times.contains(&time) { Ok(time) } else { Err("from 1s to 10m".to_owned()) }
 }
 
 /// The size of a synthetic cluster.
@@ -118,7 +129,7 @@ fn measure(root: &Path, bounds: &Bounds, options: &BenchConsole) -> Result<Vec<F
     let words = format!("--root {} --cluster {} prefilled-console", cluster.root.display(), cluster.cluster);
     let mut pty = Pty::start(&words, DRAW_TIMEOUT)?;
     pty.until("LIVE", true, DRAW_TIMEOUT)?;
-    let time = Duration::from_secs(u64::from(options.seconds));
+    let time = options.seconds.map_or(options.time, Duration::from_secs);
     let (live, written) = watch(&pty, time);
     let resident = resident(pty.pid) as f64 / 1024.0;
     let mut slowest = Duration::ZERO;

@@ -1,5 +1,6 @@
 //! `obol host`: a cluster of several hosts, as one of them.
 
+use crate::values::span;
 use clap::Subcommand;
 use obol_fabric::Name;
 use obol_identity::AUTHORITIES_FILE;
@@ -10,6 +11,7 @@ use obol_supervise::host::{self, Check, Prepared};
 use obol_term::output::{self, Failure};
 use std::io;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -46,9 +48,12 @@ pub(crate) enum HostCommand {
         /// The directory to make them in
         #[arg(long, value_name = "DIR")]
         out: PathBuf,
-        /// How many days the hosts' certificates are valid
-        #[arg(long, value_name = "DAYS", default_value = "365", value_parser = clap::value_parser!(u16).range(1..=3650))]
-        days: u16,
+        /// How long the hosts' certificates are valid, in whole days
+        #[arg(long = "for", value_name = "TIME", default_value = "365d", value_parser = whole_days)]
+        time: u16,
+        /// The same in days: its former spelling
+        #[arg(long, value_name = "DAYS", hide = true, conflicts_with = "time", value_parser = clap::value_parser!(u16).range(i64::from(*DAYS.start())..=i64::from(*DAYS.end())))]
+        days: Option<u16>,
     },
     /// Make the memory in which this host's processes of the cluster meet; done once after each
     /// boot
@@ -118,7 +123,7 @@ pub(crate) fn run(root: &Path, _: Name, command: &HostCommand) -> Result<ExitCod
         HostCommand::Check { file, json } => {
             output::json_or(*json, &host::check(file)?, |found| show(file, found))?;
         }
-        HostCommand::Keys { file, out, days } => make_keys(file, out, *days)?,
+        HostCommand::Keys { file, out, time, days } => make_keys(file, out, days.unwrap_or(*time))?,
         HostCommand::Prepare { file, address, state } => {
             report(&host::prepare(root, file, *address, state)?)?;
         }
@@ -128,6 +133,17 @@ pub(crate) fn run(root: &Path, _: Name, command: &HostCommand) -> Result<ExitCod
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// How many days a certificate may be valid.
+const DAYS: RangeInclusive<u16> = 1..=3650;
+
+/// A time in days.
+fn whole_days(text: &str) -> Result<u16, String> {
+    const DAY: u64 = 24 * 3600 * 1_000_000_000;
+    let time = span(text)?;
+    let days = u16::try_from(time.0 / DAY).ok().filter(|days| DAYS.contains(days));
+    days.filter(|_| time.0.is_multiple_of(DAY)).ok_or_else(|| "whole days, from 1d to 3650d".to_owned())
 }
 
 fn make_keys(file: &Path, out: &Path, days: u16) -> Result<(), Failure> {

@@ -30,7 +30,7 @@ pub(crate) enum Lease {
     )]
     Set {
         /// The duration, such as 40ms; or default, or max: the profile's values
-        #[arg(value_name = "DURATION|default|max", value_parser = lease_length)]
+        #[arg(value_name = "TIME|default|max", value_parser = lease_length)]
         length: LeaseLength,
         /// Let it be longer than the profile's lease.max
         #[arg(long)]

@@ -12,11 +12,11 @@ use std::process::ExitCode;
 /// Print the manual page of obol, or write those of all its commands
 #[derive(Debug, Args)]
 #[command(
-    after_help = "To read it: obol man | man -l -\n\nTo install all: obol man --dir /usr/local/share/man/man1"
+    after_help = "To read it: obol man | man -l -\n\nTo install all: obol man --out /usr/local/share/man/man1"
 )]
 pub(crate) struct ManPages {
     /// Write a page for obol and one for each command into this directory, which must exist
-    #[arg(long, value_name = "DIR")]
+    #[arg(long = "out", alias = "dir", value_name = "DIR")]
     dir: Option<PathBuf>,
 }
 

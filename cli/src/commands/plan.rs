@@ -21,7 +21,7 @@ pub(crate) enum Plan {
 Exit code 0 with a plan, 2 if the file is wrong or the network does not allow the trees.
 
   obol plan network --example > net.toml     a file to begin with, with comments
-  obol plan network net.toml --svg net.svg   the plan, and a drawing of it
+  obol plan network net.toml --out net.svg   the plan, and a drawing of it
 
 The timeouts are lower bounds for hosts that keep the latencies in the file; `obol tune` measures.")]
     Network(NetworkPlan),
@@ -37,7 +37,7 @@ pub(crate) struct NetworkPlan {
     #[arg(long, conflicts_with_all = ["file", "json", "svg"])]
     example: bool,
     /// Draw the plan to this file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long = "out", alias = "svg", value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Print one JSON object for scripts
     #[arg(long)]

@@ -26,27 +26,28 @@ use std::time::Duration;
     \nExit codes: 0 a profile is recommended, 1 none is, or its trial failed, 2 refused.\n\
     With --network no cluster is started: the longest gap between two pulses in each second of the running one is \
     counted, or extrapolated with a bound. What the samples do not bear is refused.\n\
-    \nTry: obol tune --write mine.toml --html tune.html && obol up --profile ./mine.toml\n     obol tune --network --every 1mo --write mine.toml\n     obol tune --network --record network.rec && obol sim detectors --network network.rec"
+    \nTry: obol tune --out mine.toml --html tune.html && obol up --profile ./mine.toml\n     obol tune --network --every 1mo --out mine.toml\n     obol tune --network --record network.rec && obol sim detectors --recording network.rec"
 )]
 pub(crate) struct Tune {
     /// Percentage of renewals that must be in time
     #[arg(long, alias = "share", value_name = "PERCENT", default_value_t = 99.99, value_parser = percent)]
     pub(crate) timely: f64,
-    /// How long each step is measured, and at least the trial; one that can no longer reach the percentage ends early
-    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = duration::argument)]
-    pub(crate) time: Duration,
+    /// How long each step is measured, and at least the trial; one that can no longer reach the percentage
+    /// ends early [default: 15s]. With --record, how long it records [default: 30s]
+    #[arg(long = "for", alias = "time", value_name = "TIME", value_parser = duration::argument)]
+    pub(crate) time: Option<Duration>,
     /// The profile to start from: a name that `obol profile list` knows, or a file
     #[arg(long, value_name = "NAME|FILE", default_value = "laptop")]
     pub(crate) profile: String,
     /// Write the recommended profile to this file, which must not exist yet
-    #[arg(long, value_name = "FILE")]
+    #[arg(long = "out", alias = "write", value_name = "FILE")]
     pub(crate) write: Option<PathBuf>,
     /// Write the evidence to this file, as a page that needs no other
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
     /// Derive period and timeout of the pulses of the running cluster from what its gateways have
     /// measured
-    #[arg(long, conflicts_with_all = ["timely", "time", "profile"])]
+    #[arg(long, conflicts_with_all = ["timely", "profile"])]
     pub(crate) network: bool,
     /// The wanted time between two false suspicions in the whole cluster
     #[arg(long, value_name = "TIME", default_value = "1mo", requires = "network", value_parser = every)]
@@ -59,16 +60,16 @@ pub(crate) struct Tune {
     #[arg(long, value_name = "HOST=DIRECTORY", requires = "network", value_parser = samples)]
     pub(crate) samples: Vec<(u8, PathBuf)>,
     /// Record each pulse that arrives at this host to this file, which must not exist yet, instead of
-    /// deriving anything; `obol sim detectors --network` reads it
+    /// deriving anything; `obol sim detectors --recording` reads it
     #[arg(long, value_name = "FILE", requires = "network", conflicts_with_all = ["write", "html", "every", "confidence", "samples", "json"])]
     pub(crate) record: Option<PathBuf>,
-    /// How long it is recorded
-    #[arg(long = "for", value_name = "TIME", requires = "record", default_value = "30s", value_parser = duration::argument)]
-    pub(crate) record_for: Duration,
     /// Print one JSON object for scripts
     #[arg(long)]
     pub(crate) json: bool,
 }
+
+/// How long a step is measured unless said otherwise.
+const STEP: Duration = Duration::from_secs(15);
 
 /// A host and a directory.
 fn samples(text: &str) -> Result<(u8, PathBuf), String> {
@@ -87,6 +88,13 @@ fn percent(text: &str) -> Result<f64, String> {
 
 pub(crate) fn run(root: &Path, cluster: Name, options: &Tune) -> Result<ExitCode, Failure> {
     if options.network {
+        if options.record.is_none() && options.time.is_some() {
+            return Err(Failure::Refused(
+                "--for is how long steps are measured, or how long --record records; with --network alone, what the gateways \
+                 have measured is all there is"
+                    .to_owned(),
+            ));
+        }
         return tune_network::run(root, cluster, options);
     }
     let base = Profile::load(&options.profile).map_err(Failure::refused)?;
@@ -94,7 +102,7 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Tune) -> Result<ExitCode
         return Err(Failure::Refused(format!("{} exists; nothing is overwritten", path.display())));
     }
     let stop = signals::ending()?;
-    let (tuned, profile) = tuning::sweep(root, &base, options.time, options.timely, &stop)?;
+    let (tuned, profile) = tuning::sweep(root, &base, options.time.unwrap_or(STEP), options.timely, &stop)?;
     // What took minutes is shown whatever becomes of the files.
     let said = output::json_or(options.json, &tuned, print);
     if let Some(path) = &options.html {

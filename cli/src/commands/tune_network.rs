@@ -17,6 +17,8 @@ use std::time::Duration;
 
 /// How much later than asked a gateway begins to keep frames, and writes them, at most.
 const TRACE_LAG: Duration = Duration::from_secs(2);
+/// How long it is recorded unless said otherwise.
+const RECORD: Duration = Duration::from_secs(30);
 
 pub(crate) fn run(root: &Path, cluster: Name, options: &Tune) -> Result<ExitCode, Failure> {
     let files = options.write.iter().chain(&options.html).chain(&options.record);
@@ -76,12 +78,13 @@ fn record(root: &Path, (site, host): (&Site, u8), options: &Tune, path: &Path) -
         directories.push((there.deployment.own_host(), there.cluster.dir().to_owned()));
     }
     // A frame is traced from the second after the request on, and written in the one after that.
-    let span = options.record_for + TRACE_LAG;
+    let time = options.time.unwrap_or(RECORD);
+    let span = time + TRACE_LAG;
     for (_, directory) in &directories {
         let until = clock::now() + Nanos(span.as_nanos() as u64);
         pulse::trace(directory, until).map_err(|error| unreadable(directory, &error))?;
     }
-    output::remark(format_args!("recording for {:?}", options.record_for))?;
+    output::remark(format_args!("recording for {time:?}"))?;
     std::thread::sleep(span + TRACE_LAG);
     let mut recording = NetworkRecording::default();
     for (host, directory) in &directories {

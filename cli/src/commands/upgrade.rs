@@ -35,7 +35,7 @@ pub(crate) struct Upgrade {
     #[arg(long, value_name = "COMMAND")]
     restart: Option<String>,
     /// Stop if a daemon is not back, or the cluster not healthy, for this long
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration::argument)]
+    #[arg(long = "timeout", alias = "within", value_name = "TIME", default_value = "60s", value_parser = duration::argument)]
     within: Duration,
     /// Print JSON
     #[arg(long)]

@@ -36,13 +36,13 @@ pub enum Victims {
     /// A lease cache.
     Cache,
     /// An app and the leader on one cue.
-    #[strum(serialize = "app+leader")]
+    #[strum(serialize = "app+coordinator")]
     AppAndLeader,
     /// An app and a lease cache.
     #[strum(serialize = "app+cache")]
     AppAndCache,
     /// All three.
-    #[strum(serialize = "app+leader+cache")]
+    #[strum(serialize = "app+coordinator+cache")]
     AppLeaderAndCache,
 }
 
@@ -56,7 +56,7 @@ impl Victims {
     pub fn drill(self, environment: Name, count: u32, gap: Nanos) -> Drill {
         let target = |name: &str| {
             let (kind, select) = match name {
-                "leader" => (TargetKind::Coordinator, Select::Leader),
+                "leader" | "coordinator" => (TargetKind::Coordinator, Select::Leader),
                 "cache" => (TargetKind::LeaseCache, Select::One),
                 _ => (TargetKind::App, Select::One),
             };

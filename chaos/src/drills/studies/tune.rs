@@ -312,7 +312,7 @@ impl Tuned {
             ),
             Some(found) => format!(
                 "The sweep suggests leases of {}, but the trial of that profile does not show {} % in time with \
-                 95 % confidence and without a false suspicion. Tune again with longer steps (--time), or with less load on the machine.",
+                 95 % confidence and without a false suspicion. Tune again with longer steps (--for), or with less load on the machine.",
                 found.lease_us, self.wanted_percent
             ),
             // Each of the two needs another remedy.
@@ -323,7 +323,7 @@ impl Tuned {
                 self.sweep.iter().map(|m| m.pause_us).max().unwrap_or_default()
             ),
             None => format!(
-                "No pause that was tried gives {} % in time with 95 % confidence. Use longer steps (--time) for a tighter \
+                "No pause that was tried gives {} % in time with 95 % confidence. Use longer steps (--for) for a tighter \
                  bound, a smaller --timely, or give the cluster cores and priority (profile dedicated).",
                 self.wanted_percent
             ),

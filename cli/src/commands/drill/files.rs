@@ -15,8 +15,9 @@ use obol_chaos::drills::engine::attended::{How, report};
 use obol_chaos::drills::engine::progress;
 use obol_chaos::drills::studies::table2;
 use obol_chaos::drills::{self, Fleet, Probed};
-use obol_fabric::Name;
+use obol_config::duration;
 use obol_fabric::host::this_program;
+use obol_fabric::{Name, Nanos};
 use obol_observe::Observer;
 use obol_supervise::signals;
 use obol_term::output::{self, Failure};
@@ -26,6 +27,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// Drills from files.
 #[derive(Debug, Subcommand)]
@@ -67,7 +69,7 @@ pub(crate) enum DrillCommand {
     /// Play the faults of a simulator's scenario file on processes, and wait until the cluster is healthy
     #[command(
         after_help = "Exit codes: 0 the cluster is healthy afterwards, 1 it is not, 2 refused, or --yes is missing.\n\
-        \nSCRIPT is a file of `obol sim shrink`. Its nodes represent the processes of `obol up`: start as many \
+        \nFILE is one of `obol sim shrink`. Its nodes represent the processes of `obol up`: start as many \
         coordinators, app nodes and lease caches as it has. Times are stretched by the ratio of the leases. Kills, \
         starts, freezes, leaves and single links that are cut exist on processes; what does not is listed and left \
         out. Only processes that `obol up` started are hit. Without --yes nothing is touched."
@@ -115,6 +117,9 @@ pub(crate) struct DrillRun {
     /// Repetitions, in place of the file's
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) count: Option<u32>,
+    /// Pause between repetitions, in place of the file's
+    #[arg(long, value_name = "TIME", value_parser = duration::argument)]
+    pub(crate) gap: Option<Duration>,
     /// Report each step on standard error as a line of JSON, and stop when that is closed (asked
     /// for by the console)
     #[arg(long, hide = true)]
@@ -410,6 +415,11 @@ fn replay(root: &Path, cluster: Name, options: &DrillReplay) -> Result<ExitCode,
 
 fn run_one(root: &Path, cluster: Name, options: &DrillRun) -> Result<ExitCode, Failure> {
     if options.file.drill == table2::NAME && !options.sim {
+        if options.gap.is_some() {
+            return Err(Failure::Refused(
+                "--gap is for one drill; table2 has eight, with gaps of their own".to_owned(),
+            ));
+        }
         return super::table2::run(root, options);
     }
     if options.no_fence {
@@ -430,7 +440,10 @@ fn run_one(root: &Path, cluster: Name, options: &DrillRun) -> Result<ExitCode, F
 }
 
 fn run_file(root: &Path, cluster: Name, options: &DrillRun, format: Format) -> Result<ExitCode, Failure> {
-    let (drill, text) = load(&options.file.drill)?;
+    let (mut drill, text) = load(&options.file.drill)?;
+    if let Some(gap) = options.gap {
+        drill.repeat.gap = Nanos::from_std(gap);
+    }
     if drill.guards.require_confirm && !options.yes && !options.sim {
         return Err(Failure::Refused(format!(
             "drill {} requires confirmation: check `obol drill plan {}`, then add --yes",

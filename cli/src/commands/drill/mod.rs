@@ -18,8 +18,6 @@ use obol_chaos::drills::{Accountable, Victims};
 use obol_config::duration;
 use obol_fabric::{Name, Nanos};
 use obol_node::Site;
-use obol_observe::stats::{P99_SAMPLES_MIN, shown};
-use obol_observe::timeline::Phases;
 use obol_term::output::{self, Failure};
 use obol_workload::kv::failover;
 use std::path::Path;
@@ -33,8 +31,14 @@ use std::time::Duration;
     names.\n\
     A drill is void, not failed, if its measurement is unreliable.\n\
     \nExit codes: 0 passed, 1 failed, 2 refused, 3 deviated, 4 aborted, 5 interrupted, 6 void.\n\
+    \n`obol drill KIND` kills again and again, on any cluster of processes that something restarts, and judges nothing but \
+    false suspicions. `obol drill run NAME` is a drill of a file, with all that a file says: environment, guards, other \
+    faults, bounds, reports. Of the same kill both print the same figures, and --count and --gap mean the same; a KIND \
+    is repeated 20 times unless said otherwise, a file as often as it says. --json is one flat object of a KIND, and the \
+    journal of a file.\n\
     \nQuick: obol drill app --count 300\n\
-    From a file: obol drill list; obol drill show freeze > mine.toml; obol drill plan ./mine.toml"
+    From a file: obol drill list; obol drill run app --count 300\n\
+    Your own: obol drill show freeze > mine.toml; obol drill plan ./mine.toml; obol drill run ./mine.toml"
 )]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Drill {
@@ -68,11 +72,11 @@ pub(crate) enum DrillKind {
     App,
     Leader,
     Cache,
-    #[value(name = "app+leader")]
+    #[value(name = "app+coordinator", alias = "app+leader")]
     AppLeader,
     #[value(name = "app+cache")]
     AppCache,
-    #[value(name = "app+leader+cache")]
+    #[value(name = "app+coordinator+cache", alias = "app+leader+cache")]
     AppLeaderCache,
 }
 
@@ -119,45 +123,10 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Drill) -> Result<ExitCod
     let drill = victims.drill(site.deployment.environment, options.count, gap);
     let accountable = Accountable { log: Some(accountable::log()?), source: None };
     let how = How { accountable, ..How::default() };
-    let report = Report::of(&running::go(root, cluster, &drill, &options.log, how)?);
-    Ok(output::verdict(report.code(), output::json_or(options.json, &report, print)))
-}
-
-fn print(report: &Report) -> std::io::Result<()> {
-    output::line(format_args!(
-        "drill {}: {}, {} repetitions, {} void, {} false suspicions (profile {}, {} cores, kernel {})",
-        report.drill,
-        report.verdict.name(),
-        report.count,
-        report.void,
-        report.false_suspicions,
-        report.profile,
-        report.host.cores,
-        report.host.kernel
-    ))?;
-    text::head("")?;
-    text::row("failover", &report.failover_us)?;
-    for name in Phases::NAMES {
-        if let Some(summary) = report.phases_us.get(name) {
-            text::row(&format!("  {name}"), summary)?;
-        }
-    }
-    if report.failover_us.n < P99_SAMPLES_MIN {
-        output::line(format_args!(
-            "no p99: it needs {P99_SAMPLES_MIN} samples, there are {}",
-            report.failover_us.n
-        ))?;
-    }
-    if report.failover_us.n > 0 {
-        output::line(format_args!(
-            "the lease rule alone would have made the survivors wait {}",
-            shown(report.lease_wait_us)
-        ))?;
-    }
-    for remark in &report.remarks {
-        output::line(format_args!("  ! {remark}"))?;
-    }
-    Ok(())
+    let journal = running::go(root, cluster, &drill, &options.log, how)?;
+    let report = Report::of(&journal);
+    let said = output::json_or(options.json, &report, |_| text::print(&journal));
+    Ok(output::verdict(report.code(), said))
 }
 
 /// Prints the outage of a client beside the failovers of the members.

@@ -29,15 +29,15 @@ use std::time::Duration;
     the last survivor's view without the victim was active. lost counts answered writes that were not there at the end, \
     stale the reads that did not have what had been answered before: both must be 0.\n\
     \nExit codes: 0 passed, 1 an answer was lost or stale, or a store did not recover, 2 refused, 3 a client waited longer \
-    than --at-most, 5 interrupted, 6 void.\n\
+    than --max-wait, 5 interrupted, 6 void.\n\
     \nWith --script, before and after are answered writes a second around a step, gap the longest time without any answer.\n\
-    \nTry: obol drill smr --engines view,mu,mu+views\n  \
+    \nTry: obol drill smr --preset view,mu,mu+views\n  \
     obol drill smr --script dare-figure9a --out figure9a\n  \
     obol drill smr --victim follower --faults kill,freeze,cut --out stores"
 )]
 pub(crate) struct DrillSmr {
     /// The presets, separated by commas; all if none is named
-    #[arg(long, value_name = "PRESETS", value_enum, value_delimiter = ',')]
+    #[arg(long = "preset", alias = "engines", value_name = "PRESETS", value_enum, value_delimiter = ',')]
     engines: Vec<PresetName>,
     /// Which replica is hit
     #[arg(long, value_name = "WHICH", value_enum, default_value_t = VictimName::Leader)]
@@ -58,7 +58,7 @@ pub(crate) struct DrillSmr {
     #[arg(long, value_name = "NAME|FILE", default_value = "laptop")]
     profile: String,
     /// The longest that a client may wait for an answer around a fault
-    #[arg(long, value_name = "TIME", value_parser = duration::argument)]
+    #[arg(long = "max-wait", alias = "at-most", value_name = "TIME", value_parser = duration::argument)]
     at_most: Option<Duration>,
     /// Play a drill of a store instead: what its file says happens to the replicas of one store, one thing
     /// after the other, while clients write. dare-figure9a, or a file if it has a '/' or ends in .toml

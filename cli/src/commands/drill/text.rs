@@ -1,8 +1,11 @@
 //! The results of drills as text.
 
+use obol_chaos::drillfile::Metric;
 use obol_chaos::drills::Journal;
 use obol_chaos::drills::engine::journal::{Judged, counted};
-use obol_observe::stats::{Summary, shown as us};
+use obol_fabric::Nanos;
+use obol_observe::figures::total;
+use obol_observe::stats::{P99_SAMPLES_MIN, Summary, shown as us};
 use obol_term::output;
 
 /// Repetitions that are reported one by one.
@@ -28,20 +31,25 @@ fn row_text(name: &str, s: &Summary) -> String {
 
 pub(super) fn print(journal: &Journal) -> std::io::Result<()> {
     output::line(format_args!(
-        "drill {}: {}, {} repetitions in {} s, {} void (profile {}, {} cores, kernel {})",
+        "drill {}: {}, {} repetitions in {} s, {} void, {} false suspicions (profile {}, {} cores, kernel {})",
         journal.drill,
         journal.verdict.name(),
         journal.count,
         journal.took,
         journal.void,
+        total(counted(&journal.trials).map(|trial| trial.falsely_failed)),
         journal.profile,
         journal.host.cores,
         journal.host.kernel
     ))?;
     head("")?;
-    for (name, summary) in &journal.figures_us {
-        row(name, summary)?;
+    // In the order of a failover.
+    for metric in Metric::figures() {
+        if let Some(summary) = journal.figures_us.get(metric.name()) {
+            row(metric.name(), summary)?;
+        }
     }
+    beside_the_figures(journal)?;
     for Judged { metric, of, bound, found, samples, holds } in &journal.judged {
         let shown = |value: f64| if of == "count" { value.to_string() } else { us(value) };
         let mark = match holds {
@@ -68,6 +76,22 @@ pub(super) fn print(journal: &Journal) -> std::io::Result<()> {
         output::line(format_args!("  ! {remark}"))?;
     }
     Ok(())
+}
+
+/// What the failovers do not say, and how long they would have lasted without fences.
+fn beside_the_figures(journal: &Journal) -> std::io::Result<()> {
+    let failovers = journal.figures_us.get(Metric::CueToActive.name()).map_or(0, |summary| summary.n);
+    if failovers == 0 {
+        return Ok(());
+    }
+    if failovers < P99_SAMPLES_MIN {
+        output::line(format_args!("no p99: it needs {P99_SAMPLES_MIN} samples, there are {failovers}"))?;
+    }
+    let longest = counted(&journal.trials).map(|trial| trial.lease_wait_ns).max().unwrap_or(0);
+    output::line(format_args!(
+        "the lease rule alone would have made the survivors wait {}",
+        us(Nanos(longest).as_micros_f64())
+    ))
 }
 
 #[cfg(test)]

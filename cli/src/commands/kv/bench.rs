@@ -13,10 +13,10 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Duration of each server's turn in a round
-    #[arg(long, value_name = "TIME", value_parser = duration::argument, default_value = "300ms")]
+    #[arg(long = "for", alias = "turn", value_name = "TIME", value_parser = duration::argument, default_value = "300ms")]
     turn: Duration,
     /// Rounds; figures are the medians of all
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long = "count", alias = "rounds", value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Backups of the cache's primary
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=2))]

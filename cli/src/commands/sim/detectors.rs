@@ -13,22 +13,22 @@ use std::process::ExitCode;
 pub(crate) struct Detectors {
     /// Recorded delays, of `obol tune --network --record`; or a line for each frame, with the nanoseconds at which it was sent and
     /// received, or - if it was lost
-    #[arg(long, value_name = "RECORDING")]
+    #[arg(long = "recording", alias = "network", value_name = "FILE")]
     network: Option<PathBuf>,
     /// Which stream of the recording: a path in one direction
     #[arg(long, value_name = "N", default_value_t = 1, requires = "network")]
     stream: usize,
-    /// Pause between two frames of the modelled network
-    #[arg(long, value_name = "TIME", default_value = "100us", value_parser = values::span, conflicts_with = "network")]
+    /// Interval between two frames of the modelled network
+    #[arg(long = "every", alias = "period", value_name = "TIME", default_value = "100us", value_parser = values::span, conflicts_with = "network")]
     period: Nanos,
     /// Frames of the modelled network
     #[arg(long, value_name = "N", default_value_t = FRAMES, value_parser = clap::value_parser!(u32).range(10_000..=20_000_000), conflicts_with = "network")]
     frames: u32,
     /// Draw false suspicions over detection times to this file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long = "out", alias = "svg", value_name = "FILE")]
     svg: Option<PathBuf>,
     /// The seed; the same seed gives the same figures
-    #[arg(long, value_name = "S", default_value_t = 1)]
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
     /// Print one JSON object for scripts
     #[arg(long)]
@@ -43,7 +43,7 @@ pub(super) fn run(options: &Detectors) -> Result<ExitCode, Failure> {
         Some(path) => Delays::load(path, options.stream).map_err(Failure::refused)?,
         None if !PERIODS.contains(&options.period) => {
             return Err(Failure::refused(format_args!(
-                "--period is {}, but must lie in {} to {}",
+                "--every is {}, but must lie in {} to {}",
                 options.period,
                 PERIODS.start(),
                 PERIODS.end()

@@ -6,6 +6,7 @@ mod fide;
 mod papers;
 mod reproductions;
 
+use crate::values::span;
 use clap::Subcommand;
 use obol_campaign::{DriftSweepStep, Options, Report, Script, Trial};
 use obol_config::file;
@@ -13,6 +14,7 @@ use obol_fabric::Name;
 use obol_membership::ActiveMutant;
 use obol_term::output::{self, Failure};
 use std::io::IsTerminal;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -22,13 +24,13 @@ pub(crate) enum Sim {
     /// Run many seeds; exit code 1 if an invariant is violated
     Campaign {
         /// How many seeds
-        #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
+        #[arg(long = "count", alias = "seeds", value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
         seeds: u64,
         /// The first seed
-        #[arg(long, value_name = "S", default_value_t = 1)]
+        #[arg(long, value_name = "SEED", default_value_t = 1)]
         seed: u64,
         /// Directory for the shrunk scenarios of violating seeds
-        #[arg(long, value_name = "DIR", default_value = ".")]
+        #[arg(long = "out", alias = "keep", value_name = "DIR", default_value = ".")]
         keep: PathBuf,
         /// Print one JSON object for scripts
         #[arg(long)]
@@ -58,7 +60,7 @@ pub(crate) enum Sim {
         #[arg(long, value_name = "NAME")]
         mutant: Option<String>,
         /// Where to save it [default: obol-seed-SEED.toml]
-        #[arg(long, short, value_name = "FILE")]
+        #[arg(long = "out", alias = "output", short, value_name = "FILE")]
         output: Option<PathBuf>,
         /// Runs that it may take
         #[arg(long, value_name = "N", default_value_t = 3000)]
@@ -84,7 +86,7 @@ pub(crate) enum Sim {
     /// on). ALL OUT is until no failed process is left in the view.
     Table2 {
         /// Failovers behind each figure
-        #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        #[arg(long = "count", alias = "repetitions", value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=100_000))]
         repetitions: u32,
         #[command(flatten)]
         options: papers::PapersOptions,
@@ -96,8 +98,11 @@ pub(crate) enum Sim {
     /// timely with leases of that length.
     Leases {
         /// Simulated time of each load
-        #[arg(long, value_name = "MS", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=60_000))]
-        span_ms: u32,
+        #[arg(long = "for", value_name = "TIME", default_value = "20ms", value_parser = simulated_ms)]
+        time: u32,
+        /// The same in milliseconds: its former spelling
+        #[arg(long, value_name = "MS", hide = true, conflicts_with = "time", value_parser = clap::value_parser!(u32).range(i64::from(*SIMULATED_MS.start())..=i64::from(*SIMULATED_MS.end())))]
+        span_ms: Option<u32>,
         #[command(flatten)]
         options: papers::PapersOptions,
     },
@@ -115,7 +120,7 @@ pub(crate) enum Sim {
         #[arg(long = "up-to", value_name = "MEMBERS", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(8..=4096))]
         largest: u32,
         /// Failovers behind each figure
-        #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+        #[arg(long = "count", alias = "repetitions", value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1_000))]
         repetitions: u32,
         #[command(flatten)]
         options: papers::PapersOptions,
@@ -166,9 +171,21 @@ pub(crate) enum Sim {
         #[arg(long, value_name = "NAME|FILE", default_value = "infiniband")]
         model: String,
         /// The first seed; the same seed gives the same figures
-        #[arg(long, value_name = "S", default_value_t = 1)]
+        #[arg(long, value_name = "SEED", default_value_t = 1)]
         seed: u64,
     },
+}
+
+const NANOS_PER_MS: u64 = 1_000_000;
+/// Milliseconds of simulated time that a load may take.
+const SIMULATED_MS: RangeInclusive<u32> = 1..=60_000;
+
+/// A simulated time, in milliseconds.
+fn simulated_ms(text: &str) -> Result<u32, String> {
+    let time = span(text)?;
+    let ms = u32::try_from(time.0 / NANOS_PER_MS).ok().filter(|ms| SIMULATED_MS.contains(ms));
+    ms.filter(|_| time.0.is_multiple_of(NANOS_PER_MS))
+        .ok_or_else(|| "whole milliseconds, from 1ms to 60s".to_owned())
 }
 
 /// Violating seeds of a campaign that are shrunk; the others are named.
@@ -187,7 +204,7 @@ pub(crate) fn run(_: &Path, _: Name, command: &Sim) -> Result<ExitCode, Failure>
         }
         Sim::Mutants { budget, json } => mutants(*budget, *json),
         Sim::Table2 { repetitions, options } => papers::table2(*repetitions, options),
-        Sim::Leases { span_ms, options } => papers::leases(*span_ms, options),
+        Sim::Leases { time, span_ms, options } => papers::leases(span_ms.unwrap_or(*time), options),
         Sim::Scale { largest, repetitions, options } => papers::scale(*largest, *repetitions, options),
         Sim::Detectors(options) => detectors::run(options),
         Sim::Fide(options) => fide::run(options),
@@ -217,13 +234,13 @@ fn commit() -> String {
 fn run_campaign(seeds: u64, first: u64, keep: &Path, as_json: bool) -> Result<ExitCode, Failure> {
     if first.checked_add(seeds - 1).is_none() {
         return Err(Failure::refused(format_args!(
-            "--seeds {seeds} from --seed {first} on go beyond the largest seed, {}",
+            "--count {seeds} from --seed {first} on go beyond the largest seed, {}",
             u64::MAX
         )));
     }
     // Now, not after hours.
     if !keep.is_dir() {
-        return Err(Failure::refused(format_args!("--keep {}: there is no such directory", keep.display())));
+        return Err(Failure::refused(format_args!("--out {}: there is no such directory", keep.display())));
     }
     let show = std::io::stderr().is_terminal();
     let every = (seeds / PROGRESS_LINES).max(1);

@@ -17,7 +17,7 @@ pub(crate) struct PapersOptions {
     #[arg(long, value_name = "NAME|FILE", default_value = "infiniband")]
     pub(crate) model: String,
     /// The first seed; the same seed gives the same figures
-    #[arg(long, value_name = "S", default_value_t = 1)]
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
     pub(crate) seed: u64,
     /// Print one JSON object for scripts
     #[arg(long)]

@@ -13,10 +13,10 @@ use std::process::ExitCode;
 #[derive(Debug, Args)]
 pub(crate) struct Mu {
     /// Failovers of a delayed leader behind each percentile
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long = "count", alias = "failovers", value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     failovers: u32,
     /// Draw the distribution of failover times to this file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long = "out", alias = "svg", value_name = "FILE")]
     svg: Option<PathBuf>,
     #[command(flatten)]
     options: PapersOptions,
@@ -26,10 +26,10 @@ pub(crate) struct Mu {
 #[derive(Debug, Args)]
 pub(crate) struct Dare {
     /// Draw reliability by the number of servers (Figure 7) to this file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long = "out", alias = "svg", value_name = "FILE")]
     svg: Option<PathBuf>,
     /// The seed; the same seed gives the same figures
-    #[arg(long, value_name = "S", default_value_t = 1)]
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
     /// Print one JSON object for scripts
     #[arg(long)]

@@ -20,13 +20,20 @@ pub(crate) struct Options {
     what: Option<What>,
     /// The presets, separated by commas: their figures are put beside each other, and targets
     /// are those of view
-    #[arg(long, value_name = "PRESETS", value_enum, value_delimiter = ',', default_value = "view")]
+    #[arg(
+        long = "preset",
+        alias = "engines",
+        value_name = "PRESETS",
+        value_enum,
+        value_delimiter = ',',
+        default_value = "view"
+    )]
     engines: Vec<PresetName>,
     /// Duration of each measurement
     #[arg(long = "for", value_name = "TIME", value_parser = duration::argument, default_value = "500ms")]
     time: Duration,
     /// Turns of each
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long = "count", alias = "turns", value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     turns: u32,
     /// Leaders that are killed, one after the other
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(5..=1000))]
@@ -77,7 +84,7 @@ struct RespOptions {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=767))]
     bytes: u32,
     /// Turns of each
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long = "count", alias = "turns", value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     turns: u32,
     #[command(flatten)]
     common: Common,

@@ -43,7 +43,7 @@ pub(crate) enum Smr {
         and LAG B of their bytes, PRUNED of the newest one that was given up, so that a replica without it needs a snapshot. \
         RING is the part of the leader's ring, in bytes, that was not applied yet. GRANTED is the term whose leader may write to \
         the replica, with a preset that restricts this. Redundancy counts the members that have every entry that the leader \
-        knows to be committed. Screen 9 of `obol console` shows the same, live.\n\
+        knows to be committed. Screen 9 (Stores) of `obol console` shows the same, live.\n\
         \nExit codes: 0 a replica leads, 1 none does, 2 no such cluster."
     )]
     Status(status::Options),
@@ -122,10 +122,10 @@ pub(crate) enum Smr {
     #[command(
         args_conflicts_with_subcommands = true,
         after_help = "Replicas and a single server without copies (`obol smr server --unreplicated`) are measured in turns; each \
-        figure is the median of the turns. Latencies are those of one client with one operation at a time. With --engines the \
+        figure is the median of the turns. Latencies are those of one client with one operation at a time. With --preset the \
         figures of several presets are beside each other; with mu, reads are entries of the log, and a client may have \
         answers before the members have excluded the leader.\n\
-        \nNeeds a cluster: obol up --apps 1 &  obol smr bench\n  obol smr bench --engines view,mu,mu+views,dare\n\
+        \nNeeds a cluster: obol up --apps 1 &  obol smr bench\n  obol smr bench --preset view,mu,mu+views,dare\n\
         \nExit codes: 0 all figures meet their targets, 1 one does not, 2 refused."
     )]
     Bench(bench::Options),

@@ -11,6 +11,7 @@ use obol_replica::{Settings, named};
 use obol_server::smr::{Options as Daemon, Resp, ServiceKind};
 use obol_smr::{REPLICA_PREFIX, VOTERS_MAX};
 use obol_supervise::signals;
+use obol_term::options::size;
 use obol_term::output::Failure;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -72,8 +73,8 @@ pub(crate) struct Options {
     #[arg(long, requires = "resp_password_file")]
     resp_unencrypted: bool,
     /// Refuse commands that need memory while it leads and keys and values take
-    /// more than this: bytes, or with K, M or G. The same for all replicas
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    /// more than this, such as 500MB or 4GB. The same for all replicas
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
     memory_max: Option<u64>,
     /// Print its state as JSON lines
     #[arg(long)]
@@ -115,15 +116,13 @@ fn replica_name(text: &str) -> Result<Name, String> {
     named(text, REPLICA_PREFIX)
 }
 
-/// A number of bytes, such as 500M.
-fn size(text: &str) -> Result<u64, String> {
+/// A size, such as 500MB. Its former units are none for bytes, and K, M and G in powers of 1024.
+fn memory(text: &str) -> Result<u64, String> {
     let units = [("K", 1 << 10), ("M", 1 << 20), ("G", 1_u64 << 30)];
     let unit = units.iter().find_map(|(unit, bytes)| Some((text.strip_suffix(unit)?, *bytes)));
     let (number, unit) = unit.unwrap_or((text, 1));
     let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
-    bytes.filter(|bytes| *bytes > 0).ok_or_else(|| {
-        format!("{text:?} is not a size: give a number of bytes, or of K, M or G, such as 500M")
-    })
+    bytes.filter(|bytes| *bytes > 0).map_or_else(|| size(text), Ok)
 }
 
 pub(super) fn run(root: &Path, site: &Site, options: &Options) -> Result<ExitCode, Failure> {
