@@ -287,8 +287,13 @@ fn condition(path: &str, text: &str) -> Result<(AbortMetric, f64), Fault> {
     }
 }
 
-/// A reference to another target: byte offset, key, name.
-type Reference = (usize, String, String);
+/// A reference to another target.
+struct Reference {
+    /// Byte offset in the file.
+    at: usize,
+    key: String,
+    name: String,
+}
 
 fn targets(section: &Section<'_, '_>, faults: &mut Faults) -> (Vec<Target>, Vec<String>, Vec<usize>) {
     let (mut targets, mut places) = (Vec::new(), Vec::new());
@@ -304,9 +309,9 @@ fn targets(section: &Section<'_, '_>, faults: &mut Faults) -> (Vec<Target>, Vec<
             places.push(value.span().start);
         }
     }
-    for (of, (at, path, value)) in references {
-        match known_target(&path, &value, &names) {
-            Ok(()) => targets[of].serving = Some(value),
+    for (of, Reference { at, key, name }) in references {
+        match known_target(&key, &name, &names) {
+            Ok(()) => targets[of].serving = Some(name),
             Err(fault) => faults.add(at, fault),
         }
     }
@@ -377,7 +382,7 @@ fn target(
             },
         );
     }
-    let serving = serving.map(|At { at, value }| (at, path, value));
+    let serving = serving.map(|At { at, value }| Reference { at, key: path, name: value });
     if way.value == Select::Leader && kind != TargetKind::Coordinator {
         let found = format!("kind is {:?}", kind.name());
         faults.add(way.at, Fault::Conflict { rule: "only a coordinator can lead", found });
