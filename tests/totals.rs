@@ -21,8 +21,13 @@ const ROUNDS: Duration = Duration::from_secs(18);
 /// four a second.
 const ROUND_SAMPLES: u64 = 40;
 
-/// A histogram of one life: its region, generation and name.
-type HistogramKey = (u32, u32, &'static str);
+/// A histogram of one life of a region's owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct HistogramKey {
+    region: u32,
+    generation: u32,
+    name: &'static str,
+}
 
 /// What the owners of the regions have counted, each life by its region and generation, in mappings
 /// of their memory.
@@ -42,7 +47,8 @@ fn truth(root: &Root) -> Truth {
         let observed = Observed::open(&cluster, region.number).expect("mapped");
         let reader = observed.reader();
         for which in Histogram::ALL {
-            let key = (region.number, region.generation, which.name());
+            let (region, generation) = (region.number, region.generation);
+            let key = HistogramKey { region, generation, name: which.name() };
             truth.histograms.insert(key, reader.buckets((*which).into()).collect());
         }
         if region.alive {
@@ -60,7 +66,7 @@ fn grown(before: &Truth, after: &Truth) -> BTreeMap<&'static str, u64> {
     let mut all = BTreeMap::new();
     for (life, now) in &after.histograms {
         let mut known = before.histograms.get(life).cloned().unwrap_or_default().into();
-        *all.entry(life.2).or_default() += Counts::advance(&mut known, now).len();
+        *all.entry(life.name).or_default() += Counts::advance(&mut known, now).len();
     }
     all
 }

@@ -158,9 +158,11 @@ impl Figure {
     /// it must not exceed, or fall below if larger is better (`at_least`).
     fn judged(
         figure: Cow<'static, str>,
-        (measured, unit): (f64, &'static str),
+        measured: f64,
+        unit: &'static str,
         floor: Option<f64>,
-        (bound, at_least): (f64, bool),
+        bound: f64,
+        at_least: bool,
     ) -> Self {
         let ratio = floor.map(|floor| measured / floor);
         let judged = ratio.unwrap_or(measured);
@@ -176,7 +178,7 @@ impl Figure {
         floor: f64,
         must: f64,
     ) -> Self {
-        Self::judged(figure.into(), (measured, unit), Some(floor), (must, false))
+        Self::judged(figure.into(), measured, unit, Some(floor), must, false)
     }
 
     /// A rate that must be at least `must` times its floor.
@@ -187,7 +189,7 @@ impl Figure {
         floor: f64,
         must: f64,
     ) -> Self {
-        Self::judged(figure.into(), (measured, unit), Some(floor), (must, true))
+        Self::judged(figure.into(), measured, unit, Some(floor), must, true)
     }
 
     /// A figure of which nothing is demanded, beside its floor.
@@ -215,7 +217,7 @@ impl Figure {
 
     /// A figure that must be at most `must` itself.
     fn at_most(figure: impl Into<Cow<'static, str>>, unit: &'static str, measured: f64, must: f64) -> Self {
-        Self::judged(figure.into(), (measured, unit), None, (must, false))
+        Self::judged(figure.into(), measured, unit, None, must, false)
     }
 
     /// The same figure, with what it is at least on this host to compare it with.
@@ -225,7 +227,7 @@ impl Figure {
 
     /// A rate that must be at least `must`.
     fn at_least(figure: impl Into<Cow<'static, str>>, unit: &'static str, measured: f64, must: f64) -> Self {
-        Self::judged(figure.into(), (measured, unit), None, (must, true))
+        Self::judged(figure.into(), measured, unit, None, must, true)
     }
 }
 

@@ -4,7 +4,7 @@
 use super::act::Act;
 use super::driver::Driver;
 use super::oracle::{Verdict, Violation};
-use super::scenario::Scenario;
+use super::scenario::{Processes, Scenario};
 use obol_deaths::Detection;
 use obol_fabric::layout::LimitError;
 use obol_fabric::version::Version;
@@ -50,13 +50,16 @@ pub struct Cluster {
 
 /// A scenario without faults of its own.
 fn scenario(deployment: &Deployment, seed: u64, mutant: ActiveMutant) -> Result<Scenario, LimitError> {
-    let all: (u32, u32, u32) =
-        (deployment.coordinators.into(), deployment.apps.into(), deployment.caches.into());
+    let processes = Processes {
+        coordinators: deployment.coordinators.into(),
+        agents: deployment.apps.into(),
+        caches: deployment.caches.into(),
+    };
     let config = obol_membership::Config { mutant, ..deployment.config()? };
-    let clocks = vec![Clock::new(EPOCH, 0); (all.0 + all.1 + all.2) as usize];
+    let clocks = vec![Clock::new(EPOCH, 0); processes.count() as usize];
     // As over shared memory.
     let network = Network { pages_outlive: true, ..Network::default() };
-    Ok(Scenario::without_faults(seed, all, config, network, clocks))
+    Ok(Scenario::without_faults(seed, processes, config, network, clocks))
 }
 
 impl Cluster {

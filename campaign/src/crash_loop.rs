@@ -70,7 +70,7 @@ pub(super) fn holds_counted(driver: &Driver) -> u64 {
 
 /// Lets the program do its next step: it ends as soon as it is a member, and is back at once. `left` is
 /// the member that has requested to leave.
-fn turn(driver: &mut Driver, end: End, (agent, seat): (u32, u16), left: &mut Option<Incarnation>) -> Verdict {
+fn turn(driver: &mut Driver, end: End, agent: u32, seat: u16, left: &mut Option<Incarnation>) -> Verdict {
     let Some(program) = driver.world.program(agent, seat) else { return Ok(()) };
     let address = program.address();
     match (program.status(), end) {
@@ -123,7 +123,7 @@ pub(super) fn run(driver: &mut Driver, end: End) -> Verdict {
                 first_hold = Some(driver.world.now());
             }
         }
-        turn(driver, end, (agent, seat), &mut left)?;
+        turn(driver, end, agent, seat, &mut left)?;
         if look <= driver.world.now() {
             look += unit / CHECKS_PER_LEASE;
             checks += others.len() as u64;

@@ -19,10 +19,18 @@ struct TriggeredFault {
     acts: Vec<(u64, Act)>,
 }
 
+/// A pending fault, ordered by time and, at one time, in the order of drawing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Due {
+    at: u64,
+    number: u64,
+    act: Act,
+}
+
 /// The pending faults of one run.
 #[derive(Debug, Default)]
 pub(super) struct FaultSchedule {
-    schedule: BinaryHeap<Reverse<(u64, u64, Act)>>,
+    schedule: BinaryHeap<Reverse<Due>>,
     number: u64,
     triggered: Vec<TriggeredFault>,
 }
@@ -30,7 +38,7 @@ pub(super) struct FaultSchedule {
 impl FaultSchedule {
     pub(super) fn after(&mut self, driver: &Driver, delay: u64, act: Act) {
         self.number += 1;
-        self.schedule.push(Reverse((driver.world.now() + delay, self.number, act)));
+        self.schedule.push(Reverse(Due { at: driver.world.now() + delay, number: self.number, act }));
     }
 
     pub(super) fn on_cue(&mut self, cue: Cue, expires: u64, acts: Vec<(u64, Act)>) {
@@ -501,7 +509,7 @@ impl FaultSchedule {
 
 impl Faults for FaultSchedule {
     fn next(&self) -> u64 {
-        self.schedule.peek().map_or(u64::MAX, |Reverse((time, ..))| *time)
+        self.schedule.peek().map_or(u64::MAX, |Reverse(due)| due.at)
     }
 
     /// Injects the faults that the last step triggered.
@@ -528,11 +536,11 @@ impl Faults for FaultSchedule {
     }
 
     fn due(&mut self, driver: &mut Driver) -> Verdict {
-        while let Some(Reverse((_, _, act))) =
-            self.schedule.peek().copied().filter(|r| r.0.0 <= driver.world.now())
+        while let Some(Reverse(due)) =
+            self.schedule.peek().copied().filter(|next| next.0.at <= driver.world.now())
         {
             self.schedule.pop();
-            self.act(driver, act)?;
+            self.act(driver, due.act)?;
         }
         Ok(())
     }

@@ -150,6 +150,20 @@ pub struct Scenario {
     pub patience: u64,
 }
 
+/// How many processes of each kind a scenario begins with.
+#[derive(Clone, Copy)]
+pub(crate) struct Processes {
+    pub(crate) coordinators: u32,
+    pub(crate) agents: u32,
+    pub(crate) caches: u32,
+}
+
+impl Processes {
+    pub(crate) const fn count(self) -> u32 {
+        self.coordinators + self.agents + self.caches
+    }
+}
+
 impl Scenario {
     /// Initial acceptors: nodes `0..deciders()`.
     pub const fn deciders(&self) -> u32 {
@@ -200,7 +214,8 @@ impl Scenario {
         let timing = timing(&mut rng, lease, drift_ppm);
         let slots = if rng.permille(700) { 4 } else { 8 };
         let config = config(timing, coordinators, slots, plant);
-        let drawn = Self::without_faults(seed, (coordinators, agents, 0), config, calm, Vec::new());
+        let processes = Processes { coordinators, agents, caches: 0 };
+        let drawn = Self::without_faults(seed, processes, config, calm, Vec::new());
         let mut drawn = Self { spares, embedded, rough, ..drawn };
         drawn.draw_limits();
         drawn.draw_pages();
@@ -464,17 +479,19 @@ impl Scenario {
         let fast = Clock::new(Instant(1_000_000), rate_ppb);
         let clocks = vec![fast, fast, fast, slow, fast, fast];
         let patience = patience(&timing, &calm);
-        Self { trial, patience, ..Self::without_faults(seed, (3, 3, 0), config, calm, clocks) }
+        let processes = Processes { coordinators: 3, agents: 3, caches: 0 };
+        Self { trial, patience, ..Self::without_faults(seed, processes, config, calm, clocks) }
     }
 
-    /// This many coordinators, agents and caches, without faults.
+    /// These processes, without faults.
     pub(crate) fn without_faults(
         seed: u64,
-        (coordinators, agents, caches): (u32, u32, u32),
+        processes: Processes,
         config: Config,
         network: Network,
         clocks: Vec<Clock>,
     ) -> Self {
+        let Processes { coordinators, agents, caches } = processes;
         Self {
             seed,
             trial: Trial::Faults,

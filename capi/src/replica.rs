@@ -206,7 +206,9 @@ pub unsafe extern "C" fn obol_propose(
     let reply = Reply { bytes: reply, room, length: reply_length };
     // SAFETY: the caller's promise.
     unsafe {
-        call(replica, ("command", command, length), &reply, |to, bytes| to.propose(bytes, Nanos(timeout_ns)))
+        call(replica, Argument { name: "command", bytes: command, length }, &reply, |to, bytes| {
+            to.propose(bytes, Nanos(timeout_ns))
+        })
     }
 }
 
@@ -228,7 +230,11 @@ pub unsafe extern "C" fn obol_read(
 ) -> Status {
     let reply = Reply { bytes: reply, room, length: reply_length };
     // SAFETY: the caller's promise.
-    unsafe { call(replica, ("query", query, length), &reply, |to, bytes| to.read(bytes, Nanos(timeout_ns))) }
+    unsafe {
+        call(replica, Argument { name: "query", bytes: query, length }, &reply, |to, bytes| {
+            to.read(bytes, Nanos(timeout_ns))
+        })
+    }
 }
 
 /// How many voters have every command that was answered, as of some moments ago; 0 if this replica
@@ -265,18 +271,30 @@ struct Reply {
     length: *mut usize,
 }
 
-/// The bytes of a command or query.
-///
-/// # Safety
-/// The pointer is null or points to as many bytes, which no thread changes while the result lives.
-unsafe fn argument<'a>(what: &str, bytes: *const u8, length: usize) -> Result<&'a [u8], Refusal> {
-    match length {
-        0 => Ok(&[]),
-        _ if bytes.is_null() => Err(Refusal::argument(format_args!("{what} is null"))),
-        // A length that is the error of another call points to nothing.
-        _ if length > OBOL_REPLICA_BYTES_MAX => Err(CallError::from(BeginError::TooLong(length)).into()),
-        // SAFETY: the caller's promise.
-        _ => Ok(unsafe { std::slice::from_raw_parts(bytes, length) }),
+/// A command or query as C gives it.
+#[derive(Clone, Copy)]
+struct Argument {
+    /// The name of the C function's parameter.
+    name: &'static str,
+    bytes: *const u8,
+    length: usize,
+}
+
+impl Argument {
+    /// Its bytes.
+    ///
+    /// # Safety
+    /// The pointer is null or points to as many bytes, which no thread changes while the result lives.
+    unsafe fn get<'a>(self) -> Result<&'a [u8], Refusal> {
+        let Self { name, bytes, length } = self;
+        match length {
+            0 => Ok(&[]),
+            _ if bytes.is_null() => Err(Refusal::argument(format_args!("{name} is null"))),
+            // A length that is the error of another call points to nothing.
+            _ if length > OBOL_REPLICA_BYTES_MAX => Err(CallError::from(BeginError::TooLong(length)).into()),
+            // SAFETY: the caller's promise.
+            _ => Ok(unsafe { std::slice::from_raw_parts(bytes, length) }),
+        }
     }
 }
 
@@ -288,7 +306,7 @@ unsafe fn argument<'a>(what: &str, bytes: *const u8, length: usize) -> Result<&'
 /// bytes and for a number.
 unsafe fn call(
     replica: *const Replica,
-    (what, bytes, length): (&str, *const u8, usize),
+    argument: Argument,
     reply: &Reply,
     ask: impl FnOnce(&Store, &[u8]) -> Result<Box<[u8]>, CallError>,
 ) -> Status {
@@ -296,7 +314,7 @@ unsafe fn call(
         // SAFETY: the caller's promise.
         let replica = unsafe { given("replica", replica) }?;
         // SAFETY: the caller's promise.
-        let argument = unsafe { argument(what, bytes, length) }?;
+        let argument = unsafe { argument.get() }?;
         let answer = ask(&replica.0, argument)?;
         if !reply.bytes.is_null() {
             let fits = answer.len().min(reply.room);
@@ -319,7 +337,7 @@ mod tests {
     fn a_length_beyond_the_limit_is_refused_before_anything_is_read() {
         for length in [OBOL_REPLICA_BYTES_MAX + 1, isize::MAX as usize, usize::MAX] {
             // SAFETY: nothing is read.
-            let refused = unsafe { argument("command", std::ptr::dangling(), length) };
+            let refused = unsafe { Argument { name: "command", bytes: std::ptr::dangling(), length }.get() };
             assert_eq!(refused.err().map(|refusal| refusal.status), Some(Status::Argument), "{length}");
         }
     }

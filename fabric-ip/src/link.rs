@@ -17,10 +17,10 @@ const WAITING_BYTES_MAX: usize = 4 << 20;
 
 /// An operation without an answer.
 #[derive(Debug)]
-struct Pending {
-    token: Token,
-    region: u32,
-    what: What,
+pub(super) struct Pending {
+    pub(super) token: Token,
+    pub(super) region: u32,
+    pub(super) what: What,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -177,16 +177,16 @@ impl Link {
     /// Posts an operation.
     pub(super) fn post(
         &mut self,
-        (token, region, what): (Token, u32, What),
+        operation: Pending,
         request: &Request<'_>,
         now: impl FnOnce() -> Instant,
         outcome: &mut Outcome,
     ) {
         if !self.put(request) {
-            return self.refuse(token, region, LinkError::PeerDead, outcome);
+            return self.refuse(operation.token, operation.region, LinkError::PeerDead, outcome);
         }
         self.ask(now);
-        self.pending.push_back(Pending { token, region, what });
+        self.pending.push_back(operation);
     }
 
     /// A request that is answered was put, so that the datagrams before it are confirmed as well.
@@ -462,7 +462,8 @@ mod tests {
 
     fn read(link: &mut Link, token: u64, now: Instant, outcome: &mut Outcome) {
         let at = Target { seat: Seat::of(WHOM), offset: 0, epoch: 0 };
-        link.post((Token(token), REGION, What::Read), &Request::Read { at, len: 8 }, || now, outcome);
+        let read = Pending { token: Token(token), region: REGION, what: What::Read };
+        link.post(read, &Request::Read { at, len: 8 }, || now, outcome);
     }
 
     fn failed(outcome: &mut Outcome) -> Vec<u64> {

@@ -10,7 +10,7 @@ use obol_fabric::contract::LinkError;
 use obol_fabric::host::clock;
 use obol_fabric::layout::{Layout, Seat as SeatLayout};
 use obol_fabric::page;
-use obol_fabric::remote::{ClockRelation, RegionCopy, TORN_READS_MAX};
+use obol_fabric::remote::{ClockRelation, RegionCopy, TORN_READS_MAX, Taken};
 use obol_fabric::rights::Role;
 use obol_fabric::types::Address;
 use obol_fabric::version::Release;
@@ -181,7 +181,8 @@ impl Observer {
                 let generation = self.layout.seat(0) as usize + offset_of!(SeatLayout, generation);
                 let generation = region.get(generation..).and_then(|rest| rest.first_chunk::<4>());
                 let generation = generation.map_or(0, |raw| u32::from_le_bytes(*raw));
-                return Ok(Ok(RegionCopy::new(region, whole, self.layout, (generation, relation, read_at))));
+                let taken = Taken { generation, clock: relation, read_at };
+                return Ok(Ok(RegionCopy::new(region, whole, self.layout, taken)));
             }
         }
         Err(LinkError::PeerDead)

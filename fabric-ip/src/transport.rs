@@ -4,7 +4,7 @@
 use super::config::Config;
 use super::connect::{Attempt, connect};
 use super::frame::{Hello, OPERATION_BYTES_MAX, Request, Seat, Target, take_sender};
-use super::link::{Link, Outcome, What};
+use super::link::{Link, Outcome, Pending, What};
 use super::poller::Poller;
 use super::pulse_word::{self, PulseWord};
 use obol_fabric::contract::{Evidence, LinkError, Remote, Token};
@@ -219,7 +219,9 @@ impl Ip {
     fn post<'b>(
         &mut self,
         remote: Remote,
-        (token, what, len): (Token, What, usize),
+        token: Token,
+        what: What,
+        len: usize,
         request: impl FnOnce(Target) -> Request<'b>,
     ) {
         let (at, region) = (remote.at, remote.at.region);
@@ -245,7 +247,7 @@ impl Ip {
             return link.refuse(token, region, LinkError::PeerDead, &mut self.outcome);
         }
         let request = request(Target { seat: Seat::of(at), offset: remote.offset, epoch });
-        link.post((token, region, what), &request, clock::now, &mut self.outcome);
+        link.post(Pending { token, region, what }, &request, clock::now, &mut self.outcome);
     }
 
     /// An address as the own host's table has it.
@@ -306,28 +308,28 @@ impl Transport for Ip {
         if self.is_local(from.at) {
             return self.local.read(Self::within_host(from), len, token);
         }
-        self.post(from, (token, What::Read, len as usize), |at| Request::Read { at, len });
+        self.post(from, token, What::Read, len as usize, |at| Request::Read { at, len });
     }
 
     fn write(&mut self, to: Remote, bytes: &[u8], token: Token) {
         if self.is_local(to.at) {
             return self.local.write(Self::within_host(to), bytes, token);
         }
-        self.post(to, (token, What::Write, bytes.len()), |at| Request::Write { at, bytes });
+        self.post(to, token, What::Write, bytes.len(), |at| Request::Write { at, bytes });
     }
 
     fn write_unsignaled(&mut self, to: Remote, bytes: &[u8], token: Token) {
         if self.is_local(to.at) {
             return self.local.write_unsignaled(Self::within_host(to), bytes, token);
         }
-        self.post(to, (token, What::WriteUnsignaled, bytes.len()), |at| Request::Write { at, bytes });
+        self.post(to, token, What::WriteUnsignaled, bytes.len(), |at| Request::Write { at, bytes });
     }
 
     fn cas(&mut self, at: Remote, expected: u64, desired: u64, token: Token) {
         if self.is_local(at.at) {
             return self.local.cas(Self::within_host(at), expected, desired, token);
         }
-        self.post(at, (token, What::Cas, 8), |at| Request::Cas { at, expected, desired });
+        self.post(at, token, What::Cas, 8, |at| Request::Cas { at, expected, desired });
     }
 
     fn refuse_permit(&mut self, token: Token) {

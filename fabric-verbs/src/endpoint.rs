@@ -31,7 +31,7 @@ use obol_fabric::layout::{Layout, PROPOSERS_MAX};
 use obol_fabric::metrics::{self, COUNTER_WORDS, CounterSlot, FabricCounter};
 use obol_fabric::rights::lies_in;
 use obol_fabric::types::{Address, Instant, RegionOwner};
-use obol_identity::{Admit, Duty, ServerKeys};
+use obol_identity::{Admit, Duty, Need, ServerKeys};
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::atomic::AtomicBool;
@@ -216,8 +216,9 @@ impl IntroductionListener {
         let Some(host) = &config.keys else { return Ok(None) };
         let wrong = |field, fault: String| OpenError::Config { field, fault };
         let duty = Duty::of(duties(owner, config).1);
-        let keys = ServerKeys::load(&host.directory, (cluster.nonce(), cluster.host(), duty))
-            .map_err(|error| wrong("keys", error.to_string()))?;
+        let keys =
+            ServerKeys::load(&host.directory, Need { nonce: cluster.nonce(), host: cluster.host(), duty })
+                .map_err(|error| wrong("keys", error.to_string()))?;
         let listening = |error: std::io::Error| {
             let at = config.listen;
             wrong("listen", format!("cannot listen on TCP {at}: {error}; another process may run there"))

@@ -20,7 +20,7 @@ use obol_fabric::contract::LinkError;
 use obol_fabric::host::{HostError, Wake, clock};
 use obol_fabric::layout::Layout;
 use obol_fabric::page;
-use obol_fabric::remote::{ClockRelation, RegionCopy, TORN_READS_MAX};
+use obol_fabric::remote::{ClockRelation, RegionCopy, TORN_READS_MAX, Taken};
 use obol_fabric::types::{Address, Nanos};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -223,7 +223,7 @@ impl Observer {
             self.buffers.copy(self.page, 0, &mut again);
             let whole = RegionCopy::is_whole(&raw, &again, &self.layout);
             if whole || tries == TORN_READS_MAX {
-                return Ok(RegionCopy::new(&raw, whole, self.layout, (generation, clock, read_at)));
+                return Ok(RegionCopy::new(&raw, whole, self.layout, Taken { generation, clock, read_at }));
             }
         }
     }

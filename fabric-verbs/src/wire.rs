@@ -400,7 +400,7 @@ impl Rdma {
         while let Ok(event) = self.events.try_recv() {
             match event {
                 ConnectorEvent::Up { attempt, region, pair, welcome, handle, datagram_key, .. } => {
-                    self.welcome((attempt, region), pair, welcome, handle, datagram_key);
+                    self.welcome(attempt, region, pair, welcome, handle, datagram_key);
                 }
                 ConnectorEvent::Met { from, datagram_key } => self.datagrams.learn(from, *datagram_key),
                 ConnectorEvent::LogUp { attempt, region, pair } => self.log_up(attempt, region, pair),
@@ -430,7 +430,8 @@ impl Rdma {
 
     fn welcome(
         &mut self,
-        (attempt, region): (u64, u32),
+        attempt: u64,
+        region: u32,
         pair: QueuePair,
         welcome: super::handshake::Welcome,
         handle: AddressHandle,

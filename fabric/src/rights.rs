@@ -100,14 +100,29 @@ pub struct Permissions {
     parts: Vec<(Range<u32>, PartPermissions)>,
 }
 
+/// Whether the WRITEs of some owners of a region are executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Entry {
+    pub(crate) region: u32,
+    /// 0 for all owners of the region.
+    pub(crate) generation: u32,
+    pub(crate) refused: bool,
+}
+
+impl Entry {
+    /// Whether it concerns this owner of a region.
+    pub(crate) const fn is_for(&self, writer: RegionOwner) -> bool {
+        self.region == writer.region && (self.generation == 0 || self.generation == writer.generation)
+    }
+}
+
 /// The permissions on a part of the region.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PartPermissions {
     /// Whether processes without an entry are refused.
     refused: bool,
-    /// Region, generation (0 for all of the region), and whether its WRITEs are refused. Of two that
-    /// match, the one of a generation counts.
-    entries: Vec<(u32, u32, bool)>,
+    /// Of two that match, the one of a generation counts.
+    entries: Vec<Entry>,
 }
 
 impl PartPermissions {
@@ -116,9 +131,8 @@ impl PartPermissions {
         self.refused
     }
 
-    /// Region, generation (0 for all of the region), and whether its WRITEs are refused, of those that
-    /// differ from the rest.
-    pub(crate) fn entries(&self) -> &[(u32, u32, bool)] {
+    /// The entries, which differ from the rest.
+    pub(crate) fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
@@ -131,17 +145,16 @@ impl PartPermissions {
                 self.refused = refused;
             }
             Writers::Process(Address { region, generation, .. }) => {
-                self.entries.retain(|&(r, g, _)| r != region || generation != 0 && g != generation);
-                self.entries.push((region, generation, refused));
+                self.entries
+                    .retain(|it| it.region != region || generation != 0 && it.generation != generation);
+                self.entries.push(Entry { region, generation, refused });
                 // An entry that says what holds for the rest is not needed, unless it is an exception
                 // from one for all owners of its region.
                 let all = core::mem::take(&mut self.entries);
-                let is_exception = |region, generation| {
-                    generation != 0 && all.iter().any(|&(r, g, _)| r == region && g == 0)
+                let is_exception = |it: &Entry| {
+                    it.generation != 0 && all.iter().any(|o| o.region == it.region && o.generation == 0)
                 };
-                let needed = all.iter().filter(|&&(region, generation, refused)| {
-                    refused != self.refused || is_exception(region, generation)
-                });
+                let needed = all.iter().filter(|it| it.refused != self.refused || is_exception(it));
                 self.entries = needed.copied().collect();
             }
         }
@@ -149,11 +162,8 @@ impl PartPermissions {
 
     /// Whether WRITEs of the process that is, or was, this owner of a region are executed.
     pub fn allow(&self, writer: RegionOwner) -> bool {
-        let matches = |&&(region, generation, _): &&(u32, u32, bool)| {
-            region == writer.region && (generation == 0 || generation == writer.generation)
-        };
-        let said = self.entries.iter().filter(matches).max_by_key(|&&(_, generation, _)| generation);
-        !said.map_or(self.refused, |&(_, _, refused)| refused)
+        let said = self.entries.iter().filter(|it| it.is_for(writer)).max_by_key(|it| it.generation);
+        !said.map_or(self.refused, |it| it.refused)
     }
 }
 

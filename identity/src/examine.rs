@@ -47,7 +47,7 @@ pub fn is_issued_by(certificate: &str, authorities: &str) -> bool {
 impl Identity {
     /// Why a host of a cluster cannot use these keys for some duties at its address, if so. Dates are
     /// reported by [`Identity::valid_for`].
-    pub fn fault(&self, nonce: u64, (host, address): (u8, IpAddr), duties: &[Duty]) -> Option<IdentityError> {
+    pub fn fault(&self, nonce: u64, host: u8, address: IpAddr, duties: &[Duty]) -> Option<IdentityError> {
         let wrong =
             |fault: String| Some(IdentityError::File { path: self.directory.join(CERTIFICATE_FILE), fault });
         for duty in duties {

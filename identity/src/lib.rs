@@ -222,29 +222,37 @@ fn version(directory: &Path) -> Version {
     })
 }
 
+/// What a process needs its keys for.
+#[derive(Clone, Copy, Debug)]
+pub struct Need {
+    /// The identity of its cluster.
+    pub nonce: u64,
+    /// The number of its host.
+    pub host: u8,
+    /// What it does there.
+    pub duty: Duty,
+}
+
 /// A host's keys for connections that it accepts, read again when they change.
 #[derive(Debug)]
 pub struct ServerKeys {
     directory: PathBuf,
-    /// What they have to allow: a duty on a host of a cluster.
-    needed: (u64, u8, Duty),
+    /// What they have to allow.
+    needed: Need,
     /// The files that they were read from.
     version: Version,
     keys: Arc<ServerConfig>,
 }
 
 impl ServerKeys {
-    /// Reads the keys of a host for a process with a duty. `needed` is the cluster's identity, the
-    /// host's number and the duty.
-    pub fn load(directory: &Path, needed: (u64, u8, Duty)) -> Result<Self, IdentityError> {
+    /// Reads the keys of a host for a process.
+    pub fn load(directory: &Path, needed: Need) -> Result<Self, IdentityError> {
         let version = version(directory);
         Ok(Self { directory: directory.to_owned(), needed, version, keys: Self::read(directory, needed)? })
     }
 
-    fn read(
-        directory: &Path,
-        (nonce, host, duty): (u64, u8, Duty),
-    ) -> Result<Arc<ServerConfig>, IdentityError> {
+    fn read(directory: &Path, needed: Need) -> Result<Arc<ServerConfig>, IdentityError> {
+        let Need { nonce, host, duty } = needed;
         let identity = Identity::load(directory)?;
         identity.allows(nonce, host, duty)?;
         identity.server()

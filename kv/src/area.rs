@@ -71,6 +71,14 @@ impl LogAt {
 
 const _: () = assert!(SHARDS_MAX * ANSWERS_BYTES <= BLOCKS_AT, "where servers have room, clients have");
 
+/// A client of a view that has a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Served {
+    pub(crate) who: Incarnation,
+    pub(crate) at: Address,
+    pub(crate) block: Block,
+}
+
 /// A client's block in the servers of a view: see [`Area::clients`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Block(u32);
@@ -103,17 +111,17 @@ impl Area {
         self.blocks
     }
 
-    /// The clients of a view that have a block, with their addresses. Each client takes the first
+    /// The clients of a view that have a block. Each client takes the first
     /// block, from its incarnation modulo their number on, that no older client has. So all who
     /// know the view agree. A client moves to another block only if an older client that had
     /// displaced it leaves, which is rare because incarnations are consecutive.
-    pub(crate) fn clients(&self, view: &View) -> Vec<(Incarnation, Address, Block)> {
+    pub(crate) fn clients(&self, view: &View) -> Vec<Served> {
         let mut taken = vec![false; self.blocks as usize];
         let find = |client: &Member| {
             let first = (client.incarnation.0 % u64::from(self.blocks)) as u32;
             let block = (first..self.blocks).chain(0..first).find(|block| !taken[*block as usize])?;
             taken[block as usize] = true;
-            Some((client.incarnation, client.address, Block(block)))
+            Some(Served { who: client.incarnation, at: client.address, block: Block(block) })
         };
         members::clients(view).map_while(find).collect()
     }
@@ -182,7 +190,7 @@ mod tests {
     }
 
     fn blocks(clients: impl IntoIterator<Item = u64>) -> BTreeMap<u64, u32> {
-        area().clients(&view(clients)).into_iter().map(|(who, _, block)| (who.0, block.0)).collect()
+        area().clients(&view(clients)).into_iter().map(|one| (one.who.0, one.block.0)).collect()
     }
 
     #[test]

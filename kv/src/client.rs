@@ -164,7 +164,7 @@ impl Client {
         let anew = own != self.own;
         self.own = own;
         let block = own.and_then(|own| {
-            self.area.clients(view).into_iter().find_map(|(who, _, block)| (who == own).then_some(block))
+            self.area.clients(view).into_iter().find_map(|one| (one.who == own).then_some(one.block))
         });
         let is_here = |own: &Incarnation| members::clients(view).any(|client| client.incarnation == *own);
         let crowded = own.filter(|own| block.is_none() && is_here(own));

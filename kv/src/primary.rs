@@ -6,7 +6,7 @@
 //! record of that key comes last.
 
 use crate::answer::{Answer, Status};
-use crate::area::{Area, BACKUPS_MAX, Block, CLIENT_HEAD_WORDS, WINDOW};
+use crate::area::{Area, BACKUPS_MAX, Block, CLIENT_HEAD_WORDS, Served, WINDOW};
 use crate::backup::{Backup, Origin};
 use crate::completeness::Position;
 use crate::entry::{ENTRY_BYTES, Entry, Kind, first_record};
@@ -127,15 +127,16 @@ impl Primary {
     pub(crate) fn install(
         &mut self,
         backups: &[(Incarnation, Address)],
-        clients: &[(Incarnation, Address, Block)],
+        clients: &[Served],
         store: &mut Store,
     ) {
         self.was_active = false;
         // A client that moves to another block starts a new session there.
-        let is_of = |client: &Conversation, at, block| (client.at, client.block) == (at, block);
-        self.clients.retain(|client| clients.iter().any(|&(_, at, block)| is_of(client, at, block)));
-        for &(_, at, block) in clients {
-            if !self.clients.iter().any(|client| is_of(client, at, block)) {
+        let is_of = |known: &Conversation, one: &Served| (known.at, known.block) == (one.at, one.block);
+        self.clients.retain(|known| clients.iter().any(|one| is_of(known, one)));
+        for one in clients {
+            if !self.clients.iter().any(|known| is_of(known, one)) {
+                let Served { at, block, .. } = *one;
                 self.clients.push(Conversation { at, block, id: 0, session: 0, next: 1, wakes: false });
             }
         }

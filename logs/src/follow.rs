@@ -104,13 +104,21 @@ impl Reported {
     }
 }
 
+/// A seat in one life of its region.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct SourceKey {
+    region: u32,
+    /// That of the region's owner.
+    generation: u32,
+    seat: u16,
+}
+
 /// Follows the flight recorders of this process.
 pub(crate) struct Follower {
     cluster: Cluster,
     me: Process,
     agent: Option<Name>,
-    /// By region, its owner's generation, and seat.
-    sources: BTreeMap<(u32, u32, u16), Source>,
+    sources: BTreeMap<SourceKey, Source>,
     searched: Option<Instant>,
     names: Names,
     view: Option<View>,
@@ -151,11 +159,11 @@ impl Follower {
         let seats = u16::try_from(self.cluster.layout().limits().seats).unwrap_or(u16::MAX);
         found.extend(agent.map(|info| (info, 1..seats)));
         // Of a region that another process has taken, the last events were read before.
-        self.sources.retain(|(region, generation, _), _| {
-            found.iter().any(|(info, _)| (info.number, info.generation) == (*region, *generation))
+        self.sources.retain(|key, _| {
+            found.iter().any(|(info, _)| (info.number, info.generation) == (key.region, key.generation))
         });
         for (info, seats) in found {
-            let key = |seat| (info.number, info.generation, seat);
+            let key = |seat| SourceKey { region: info.number, generation: info.generation, seat };
             if seats.len() == 1 && self.sources.contains_key(&key(0)) {
                 continue;
             }
@@ -230,7 +238,7 @@ impl Follower {
                 source.next = event.number + 1;
                 give(source.line(&event, utc(event.at), names, view.as_ref()));
             }
-            source.refusals(reader, (unix, now), give);
+            source.refusals(reader, unix, now, give);
             true
         });
     }
@@ -264,7 +272,7 @@ impl Source {
     }
 
     /// Gives a line for each counter of refusals that has grown.
-    fn refusals(&mut self, reader: Reader<'_>, (unix, now): (u64, Instant), give: &mut dyn FnMut(Line)) {
+    fn refusals(&mut self, reader: Reader<'_>, unix: u64, now: Instant, give: &mut dyn FnMut(Line)) {
         let counters = reader.counters(self.seat);
         for ((slot, name, severity, what), reported) in REFUSALS.into_iter().zip(&mut self.counted) {
             let counted = counters.get(slot).copied().unwrap_or_default();

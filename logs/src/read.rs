@@ -131,7 +131,8 @@ impl Newest {
 /// a line in this span may be left out.
 fn each_line(
     folder: &Path,
-    (since, until): (Option<u64>, Option<u64>),
+    since: Option<u64>,
+    until: Option<u64>,
     mut each: impl FnMut(Option<Line>),
 ) -> io::Result<()> {
     let until = until.map(|until| until.saturating_add(DISORDER_MAX));
@@ -166,7 +167,7 @@ fn each_line(
 /// The newest `last` lines that are wanted of the files in a folder.
 pub fn files(folder: &Path, query: &Query, last: usize) -> io::Result<Found> {
     let (mut newest, mut unknown) = (Newest::new(last), 0);
-    each_line(folder, (query.since, query.until), |line| match line {
+    each_line(folder, query.since, query.until, |line| match line {
         Some(line) if query.takes(&line) => newest.take(line),
         Some(_) => {}
         None => unknown += 1,
@@ -190,7 +191,7 @@ impl Seconds {
     /// Adds the lines that are wanted of the files in a folder. Returns how many were none.
     pub fn add_files(&mut self, folder: &Path, query: &Query) -> io::Result<u64> {
         let mut unknown = 0;
-        each_line(folder, (query.since, query.until), |line| match line {
+        each_line(folder, query.since, query.until, |line| match line {
             Some(line) if query.takes(&line) => self.add(&line),
             Some(_) => {}
             None => unknown += 1,
@@ -223,7 +224,7 @@ impl Seconds {
 /// The names of all processes with lines in the files in a folder.
 pub fn processes(folder: &Path) -> io::Result<BTreeSet<Name>> {
     let mut names = BTreeSet::new();
-    each_line(folder, (None, None), |line| names.extend(line.map(|line| line.process)))?;
+    each_line(folder, None, None, |line| names.extend(line.map(|line| line.process)))?;
     Ok(names)
 }
 

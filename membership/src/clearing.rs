@@ -56,7 +56,8 @@ struct Holder {
 impl Holder {
     fn new(
         incarnation: Incarnation,
-        (page, readers): (Address, BTreeMap<Incarnation, Address>),
+        page: Address,
+        readers: BTreeMap<Incarnation, Address>,
         label: u16,
         state: State,
         over: Instant,
@@ -167,10 +168,11 @@ impl Clearing {
         known.log.range(known.cleared, base)?.for_each(|entry| collect(&entry.view, &mut holders));
         let mut early =
             Self { base, began: now, holders: Vec::new(), blind_until: None, round, fan_out: None };
-        for (label, (incarnation, (page, readers, _))) in (0..).zip(holders) {
+        for (label, (incarnation, collected)) in (0..).zip(holders) {
+            let Collected { page, readers, .. } = collected;
             let state = State::Outstanding(known.fence_of(incarnation));
             let over = Instant::NEVER;
-            early.holders.push(Holder::new(incarnation, (page, readers), label, state, over));
+            early.holders.push(Holder::new(incarnation, page, readers, label, state, over));
         }
         (config.timing.fencing && !known.caches_raise(&early.holders, config)).then_some(early)
     }
@@ -186,7 +188,8 @@ impl Clearing {
     pub fn begin<F: Fabric>(
         known: &Known<'_>,
         early: Option<Self>,
-        (round, nonce): (u32, u64),
+        round: u32,
+        nonce: u64,
         config: &Config,
         now: Instant,
         fabric: &mut F,
@@ -207,13 +210,13 @@ impl Clearing {
                 for entry in entries {
                     collect(&entry.view, &mut holders);
                 }
-                for (incarnation, (page, readers, last)) in holders {
+                for (incarnation, Collected { page, readers, last }) in holders {
                     let since = log.get(last.next()).map_or(learned_base, |entry| entry.learned);
                     let since =
                         if config.mutant.has(Mutant::TimerFromProposal) { since - view.lease } else { since };
                     let state = State::Outstanding(known.fence_of(incarnation));
                     let (label, over) = (clearing.holders.len() as u16, since + wait);
-                    clearing.holders.push(Holder::new(incarnation, (page, readers), label, state, over));
+                    clearing.holders.push(Holder::new(incarnation, page, readers, label, state, over));
                 }
             }
         }
@@ -478,21 +481,27 @@ impl Clearing {
     }
 }
 
-/// A holder's page, the readers of it, and the last view that names the holder.
-type Collected = (Address, BTreeMap<Incarnation, Address>, ViewId);
+/// What the views of a range say of a holder.
+struct Collected {
+    page: Address,
+    /// Those that read the page.
+    readers: BTreeMap<Incarnation, Address>,
+    /// The last view that names the holder.
+    last: ViewId,
+}
 
 /// Adds a view's holders: their pages, the readers of each so far, and the last view that names
 /// them.
 fn collect(view: &View, holders: &mut BTreeMap<Incarnation, Collected>) {
     for member in view.members.iter().filter(|m| m.is_holder()) {
-        let entry =
-            holders.entry(member.incarnation).or_insert_with(|| (member.address, BTreeMap::new(), view.id));
-        entry.1.insert(member.incarnation, member.address);
-        entry.2 = view.id;
+        let new = || Collected { page: member.address, readers: BTreeMap::new(), last: view.id };
+        let holder = holders.entry(member.incarnation).or_insert_with(new);
+        holder.readers.insert(member.incarnation, member.address);
+        holder.last = view.id;
     }
     for app in view.of_kind(Kind::App) {
-        if let Some(entry) = holders.get_mut(&app.host) {
-            entry.1.insert(app.incarnation, app.address);
+        if let Some(holder) = holders.get_mut(&app.host) {
+            holder.readers.insert(app.incarnation, app.address);
         }
     }
 }

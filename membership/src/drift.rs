@@ -41,12 +41,19 @@ struct Alarm {
     ppm: u64,
 }
 
+/// A pending request for the time of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Request {
+    who: Incarnation,
+    nonce: u64,
+    posted: Instant,
+}
+
 /// The measurements of one process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Drift {
     due: Instant,
-    /// The pending request: to whom, its nonce, when.
-    pending: Option<(Incarnation, u64, Instant)>,
+    pending: Option<Request>,
     last: Incarnation,
     first: BTreeMap<Incarnation, Exchange>,
 }
@@ -68,7 +75,8 @@ impl Drift {
         &mut self,
         view: &View,
         me: Incarnation,
-        (rng, config): (&mut Rng, &Config),
+        rng: &mut Rng,
+        config: &Config,
         now: Instant,
         fabric: &mut F,
     ) {
@@ -81,7 +89,7 @@ impl Drift {
         let Some(peer) = next else { return };
         self.last = peer.incarnation;
         let nonce = rng.token();
-        self.pending = Some((peer.incarnation, nonce, now));
+        self.pending = Some(Request { who: peer.incarnation, nonce, posted: now });
         fabric.send(peer.address, &Message::ClockRequest { nonce }.encode());
     }
 
@@ -93,7 +101,8 @@ impl Drift {
     /// Handles a reply, and raises the alarm if it proves that a clock is beyond the bound.
     pub fn on_reply<F: Fabric>(
         &mut self,
-        (nonce, clock): (u64, Instant),
+        nonce: u64,
+        clock: Instant,
         config: &Config,
         now: Instant,
         fabric: &mut F,
@@ -106,7 +115,7 @@ impl Drift {
     }
 
     fn answered(&mut self, nonce: u64, clock: Instant, timing: &Timing, now: Instant) -> Option<Alarm> {
-        let (who, _, posted) = self.pending.take_if(|(_, pending, _)| *pending == nonce)?;
+        let Request { who, posted, .. } = self.pending.take_if(|request| request.nonce == nonce)?;
         assert!(posted <= now, "an answer follows its request");
         let later = Exchange { posted, answered: now, clock };
         let Some(first) = self.first.get(&who).copied() else {
@@ -173,7 +182,8 @@ mod tests {
     #[test]
     fn a_reply_counts_for_the_pending_request_alone() {
         let timing = Timing::default();
-        let mut drift = Drift { pending: Some((Incarnation(7), 1, Instant(100))), ..Drift::default() };
+        let request = Request { who: Incarnation(7), nonce: 1, posted: Instant(100) };
+        let mut drift = Drift { pending: Some(request), ..Drift::default() };
         assert!(drift.answered(2, Instant(105), &timing, Instant(110)).is_none());
         assert!(drift.first.is_empty() && drift.pending.is_some(), "the reply to an abandoned request");
         assert!(drift.answered(1, Instant(105), &timing, Instant(110)).is_none());

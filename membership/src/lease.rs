@@ -144,7 +144,7 @@ impl Lease {
     /// Records a renewal: READs of the slot after `view`, posted at `posted`, found nothing
     /// accepted at a majority; or a cache vouched for `view` in reply to a request posted at
     /// `posted`.
-    pub fn renewed(&mut self, view: ViewId, (by, posted): (Voucher, Instant), now: Instant) -> Renewed {
+    pub fn renewed(&mut self, view: ViewId, by: Voucher, posted: Instant, now: Instant) -> Renewed {
         let Some(known) = self.known.filter(|known| known.view == view) else { return Renewed::Outdated };
         assert!(posted <= now, "a renewal is dated from before its answer");
         let from = if self.mutant.has(Mutant::DateFromCompletion) { now } else { posted };
@@ -243,7 +243,7 @@ mod tests {
             let next = View { id, base: id, lease: next, ..before.clone() };
             let mut lease = Lease::new(&timing, Kind::App, ActiveMutant::NONE);
             assert!(!lease.learn(&before, Instant(900)));
-            lease.renewed(before.id, (Voucher::Acceptors, posted), Instant(1_010));
+            lease.renewed(before.id, Voucher::Acceptors, posted, Instant(1_010));
             assert!(lease.learn(&next, Instant(1_020)));
             assert_eq!((lease.page().view, lease.page().end), (id, posted + Nanos(ends)));
         }
@@ -255,7 +255,7 @@ mod tests {
         let timing = Timing { drift_ppm: 0, ..Timing::default() };
         let mut held = Lease::new(&timing, Kind::App, ActiveMutant::NONE);
         assert!(!held.learn(&view, posted));
-        held.renewed(view.id, (Voucher::Acceptors, posted), posted);
+        held.renewed(view.id, Voucher::Acceptors, posted, posted);
         (held, view)
     }
 
@@ -264,7 +264,7 @@ mod tests {
     fn a_caches_answer_does_not_date_a_lease_that_goes_over_to_the_next_view() {
         let posted = Instant(1_000);
         let (mut lease, before) = held(Nanos(100), posted);
-        lease.renewed(before.id, (Voucher::Cache, posted + Nanos(50)), posted + Nanos(55));
+        lease.renewed(before.id, Voucher::Cache, posted + Nanos(50), posted + Nanos(55));
         assert_eq!(lease.page().end, posted + Nanos(150));
         let next = View { id: before.id.next(), base: before.id.next(), ..before };
         assert!(lease.learn(&next, posted + Nanos(60)));

@@ -315,7 +315,7 @@ impl Peer {
     /// As a member, requests another one's clock when that is due.
     pub(crate) fn tick_drift<F: Fabric>(&mut self, view: &View, now: Instant, fabric: &mut F) {
         if let Some(me) = self.incarnation() {
-            self.drift.tick(view, me, (&mut self.rng, &self.config), now, fabric);
+            self.drift.tick(view, me, &mut self.rng, &self.config, now, fabric);
         }
     }
 
@@ -376,7 +376,7 @@ impl Peer {
             Message::Reach(at) => self.asks.take(at, from, &self.config, fabric),
             Message::ClockRequest { nonce } => Drift::answer(from, nonce, now, fabric),
             Message::ClockReply { nonce, clock } => {
-                self.drift.on_reply((nonce, clock), &self.config, now, fabric);
+                self.drift.on_reply(nonce, clock, &self.config, now, fabric);
             }
             _ => {}
         }

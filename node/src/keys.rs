@@ -197,7 +197,8 @@ impl Authority {
     pub fn issue(
         &self,
         own: &Path,
-        (address, number): (IpAddr, u8),
+        address: IpAddr,
+        number: u8,
         duties: &[Duty],
         days: u16,
     ) -> Result<(), KeysError> {
@@ -256,7 +257,7 @@ mod tests {
 
     /// Keys of the host in a directory of their own.
     fn issue(authority: &Authority, at: &Path, address: IpAddr, duties: &[Duty]) -> PathBuf {
-        authority.issue(at, (address, HOST.1), duties, 1).expect("issued");
+        authority.issue(at, address, HOST.1, duties, 1).expect("issued");
         at.to_owned()
     }
 
@@ -299,7 +300,7 @@ mod tests {
         let fault = |keys: &Path| {
             let identity = Identity::load(keys).expect("complete");
             assert!(identity.days_left().is_some() || keys == dir("unknown"), "the dates are right");
-            identity.fault(ID, (HOST.1, HOST.0), &duties).map(|error| error.to_string())
+            identity.fault(ID, HOST.1, HOST.0, &duties).map(|error| error.to_string())
         };
         let good = issue(&authority, &dir("good"), HOST.0, &duties);
         assert_eq!(fault(&good), None);

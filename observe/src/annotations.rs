@@ -277,7 +277,7 @@ impl Marks {
             let from = self.read.iter().find_map(|read| read.get(&meta.ino()).copied()).unwrap_or_default();
             // Another file that has got its inode.
             let from = if from > meta.len() { 0 } else { from };
-            let at = take(file, (from, meta.len()), &mut marks)?;
+            let at = take(file, from, meta.len(), &mut marks)?;
             read.insert(meta.ino(), at);
         }
         let [now, before] = &mut self.read;
@@ -287,7 +287,7 @@ impl Marks {
 }
 
 /// Reads a file from there to its end, its newest part if it is long; returns how far.
-fn take(mut file: File, (from, len): (u64, u64), marks: &mut Vec<Mark>) -> io::Result<u64> {
+fn take(mut file: File, from: u64, len: u64, marks: &mut Vec<Mark>) -> io::Result<u64> {
     let start = from.max(len.saturating_sub(READ_MAX));
     if start >= len {
         return Ok(from);

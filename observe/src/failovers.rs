@@ -183,17 +183,28 @@ pub struct Departures {
 /// Views whose departures are kept; far more than the flight recorders of a cluster hold.
 const VIEWS_MAX: usize = 1 << 16;
 
+/// A member that departed.
+#[derive(Clone, Copy, Debug)]
+pub struct Removal {
+    /// The member, and who has reported it.
+    pub dead: Dead,
+    /// The view that removed it.
+    pub at: ViewId,
+    /// Whether it left on request.
+    pub left: bool,
+}
+
 impl Departures {
-    /// Adds what a view says of itself and its predecessors: who departed, by which view, and
-    /// whether on request. It covers the last [`JOIN_WINDOW`] views.
-    pub fn learn(&mut self, view: ViewId, departed: impl Iterator<Item = (Dead, ViewId, bool)>) {
+    /// Adds who departed, as a view says of itself and its predecessors. It covers the last
+    /// [`JOIN_WINDOW`] views.
+    pub fn learn(&mut self, view: ViewId, departed: impl Iterator<Item = Removal>) {
         if self.failed.contains_key(&view) {
             return;
         }
         for id in view.0.saturating_sub(JOIN_WINDOW - 1)..=view.0 {
             self.failed.entry(ViewId(id)).or_default();
         }
-        for (dead, at, left) in departed {
+        for Removal { dead, at, left } in departed {
             if self.gone.insert(dead.who, at).is_none() && !left {
                 self.failed.entry(at).or_default().push(dead);
             }
@@ -216,10 +227,16 @@ impl Departures {
             Dead { who, accuser: accuser.unwrap_or(Incarnation::NONE), reason }
         };
         let failed = view.changes.iter().filter_map(|change| match change {
-            Change::Failed { accused, .. } => Some((dead(*accused), view.id, false)),
+            Change::Failed { accused, .. } => {
+                Some(Removal { dead: dead(*accused), at: view.id, left: false })
+            }
             _ => None,
         });
-        let departed = view.departed.iter().map(|gone| (dead(gone.incarnation), gone.at, gone.left));
+        let departed = view.departed.iter().map(|gone| Removal {
+            dead: dead(gone.incarnation),
+            at: gone.at,
+            left: gone.left,
+        });
         self.learn(view.id, failed.chain(departed));
         self.learn_base(view.id, view.base);
     }
@@ -406,17 +423,20 @@ mod tests {
         // A notice of a member that left by an earlier view, one of a member that fails later.
         let mut all_events = vec![stamp(EventKind::Notice, 10, 3, 1), stamp(EventKind::Notice, 50, 9, 1)];
         all_events.extend(events(100));
-        let dead = |who| Dead { who: Incarnation(who), accuser: Incarnation::NONE, reason: None };
+        let gone = |who, at, left| {
+            let dead = Dead { who: Incarnation(who), accuser: Incarnation::NONE, reason: None };
+            Removal { dead, at: ViewId(at), left }
+        };
         let mut departures = Departures::default();
-        let gone = [(dead(3), ViewId(5), true), (dead(7), ViewId(7), false), (dead(8), ViewId(7), false)];
-        departures.learn(ViewId(7), gone.into_iter());
+        let gone_at_7 = [gone(3, 5, true), gone(7, 7, false), gone(8, 7, false)];
+        departures.learn(ViewId(7), gone_at_7.into_iter());
         let found = all(&all_events.iter().cloned(), &departures);
         let [failover] = &found[..] else { panic!("{found:?}") };
         let who: Vec<u64> = failover.dead.iter().map(|dead| dead.who.0).collect();
         assert_eq!((who, failover.began), (vec![7, 8], Instant(100_000)));
         // A view by which no member failed is not a failover, whatever was noticed before.
         departures = Departures::default();
-        departures.learn(ViewId(7), std::iter::once((dead(3), ViewId(5), true)));
+        departures.learn(ViewId(7), std::iter::once(gone(3, 5, true)));
         assert_eq!(all(&all_events.iter().cloned(), &departures), []);
     }
 

@@ -186,10 +186,10 @@ fn majority(
     deciders: &Deciders,
     snapshot: &Snapshot,
     alive: &HashSet<&str>,
-    (absent, fates): (&BTreeMap<String, Absence>, &BTreeMap<String, String>),
-    (forgotten, is_troubled): (&[String], bool),
+    expected: &Expected,
     reasons: &mut Vec<Reason>,
 ) -> Majority {
+    let Expected { absent, fates, forgotten, trouble, .. } = expected;
     let coordinators = deciders.names().len();
     let down: Vec<String> =
         deciders.names().iter().filter(|name| !alive.contains(name.as_str())).cloned().collect();
@@ -207,9 +207,9 @@ fn majority(
         reasons.extend(Absence::reasons(down.iter().map(String::as_str), absent, fates));
         let remedy = unseen_remedy(deciders.majority() - running, &down);
         // What keeps this host from reading the others is to be removed first.
-        match is_troubled {
-            false => reasons.push(Reason::other(remedy)),
-            true => unseen_majority = Some(remedy),
+        match trouble {
+            None => reasons.push(Reason::other(remedy)),
+            Some(_) => unseen_majority = Some(remedy),
         }
     } else if !has_majority {
         let names: Vec<&str> = down.iter().map(String::as_str).collect();
@@ -266,16 +266,10 @@ pub fn judge(snapshot: &Snapshot, expected: &Expected) -> (Health, Vec<Reason>) 
         .filter(|p| p.alive && p.kind == Kind::Coordinator)
         .map(|p| p.name.as_str())
         .collect();
-    let Expected { deciders, others, absent, fates, trouble, forgotten, unsaved, gateway, .. } = expected;
+    let Expected { deciders, others, absent, fates, trouble, unsaved, gateway, .. } = expected;
     let some_acts = deciders.acting(snapshot).next().is_some();
-    let Majority { exists: has_majority, remedy: unseen_majority } = majority(
-        deciders,
-        snapshot,
-        &coordinate,
-        (absent, fates),
-        (forgotten.as_slice(), trouble.is_some()),
-        &mut reasons,
-    );
+    let Majority { exists: has_majority, remedy: unseen_majority } =
+        majority(deciders, snapshot, &coordinate, expected, &mut reasons);
     let missing = others.iter().filter(|(name, kind)| !lives(name, *kind)).map(|(name, _)| name.as_str());
     reasons.extend(Absence::reasons(missing, absent, fates));
     reasons.extend(missed_reason(&expected.missed, fates));

@@ -10,7 +10,7 @@ use std::time::Duration;
 pub fn examine_keys(keys: &Path, network: &Network, duties: &[Duty]) -> (Option<Duration>, Option<String>) {
     match Identity::load(keys) {
         Ok(identity) => {
-            let fault = identity.fault(network.id, (network.host, network.address), duties);
+            let fault = identity.fault(network.id, network.host, network.address, duties);
             (identity.valid_for(), fault.map(|error| error.to_string()))
         }
         Err(error) => (None, Some(error.to_string())),

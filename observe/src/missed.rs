@@ -287,12 +287,26 @@ pub fn forget(dir: &Path, names: &[Name], newest: Option<&View>, unix: u64) -> i
     })
 }
 
+/// What changes with the contents of a file.
+#[derive(Debug, PartialEq, Eq)]
+struct Version {
+    inode: u64,
+    bytes: u64,
+    seconds: i64,
+    nanos: i64,
+}
+
+impl Version {
+    fn of(meta: &fs::Metadata) -> Self {
+        Self { inode: meta.ino(), bytes: meta.len(), seconds: meta.mtime(), nanos: meta.mtime_nsec() }
+    }
+}
+
 /// Reads the file as it changes.
 #[derive(Debug)]
 pub(crate) struct MissedReader {
     path: PathBuf,
-    /// Inode, length and time of what was read.
-    read: Option<(u64, u64, i64, i64)>,
+    read: Option<Version>,
     missed: Missed,
     /// The last view that was asked for, and its members.
     before: (ViewId, Regions),
@@ -307,8 +321,7 @@ impl MissedReader {
 
     /// Who is missed as of this view, which is the newest one.
     pub(crate) fn of(&mut self, view: &View, unix: u64) -> impl Iterator<Item = &Missing> {
-        let now = fs::metadata(&self.path);
-        let now = now.ok().map(|meta| (meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec()));
+        let now = fs::metadata(&self.path).ok().map(|meta| Version::of(&meta));
         if now != self.read {
             // Without it, the view alone says who failed.
             (self.read, self.missed) = (now, Missed::read(&self.path).unwrap_or_default());

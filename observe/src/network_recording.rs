@@ -189,14 +189,22 @@ impl NetworkRecording {
     }
 }
 
-/// The streams of frames that have arrived at host `to` from host `from`, whose addresses by path these
-/// are. A number that has not arrived by a path is a lost frame of that path; when it was sent is known
-/// from another path, or lies between its neighbours. Only the last life of the sender counts.
-pub fn streams(
-    (from, to): (u8, u8),
-    (addresses, period): (&[IpAddr], u64),
-    arrived: &[PulseFrame],
-) -> Vec<Stream> {
+/// Where frames come from, and how often.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin<'a> {
+    /// The sending host.
+    pub from: u8,
+    /// Its addresses, by path.
+    pub addresses: &'a [IpAddr],
+    /// Between two frames, in nanoseconds.
+    pub period: u64,
+}
+
+/// The streams of frames that have arrived at host `to` from another one. A number that has not arrived
+/// by a path is a lost frame of that path; when it was sent is known from another path, or lies between
+/// its neighbours. Only the last life of the sender counts.
+pub fn streams(origin: Origin<'_>, to: u8, arrived: &[PulseFrame]) -> Vec<Stream> {
+    let Origin { from, addresses, period } = origin;
     let last_life = arrived.windows(2).rposition(|pair| match pair {
         [one, next] => {
             next.sequence.saturating_add(LATE_MAX) < one.sequence
@@ -248,6 +256,8 @@ mod tests {
     const ADDRESSES: [IpAddr; 2] =
         [IpAddr::V4(std::net::Ipv4Addr::new(10, 1, 0, 2)), IpAddr::V4(std::net::Ipv4Addr::new(10, 2, 0, 2))];
 
+    const HOST_2: Origin<'_> = Origin { from: 2, addresses: &ADDRESSES, period: 100 };
+
     const fn frame(path: u8, sequence: u64, sent: u64, arrived: u64) -> PulseFrame {
         PulseFrame { path, sequence, sent, arrived }
     }
@@ -260,7 +270,7 @@ mod tests {
             frame(0, 11, 500, 1500),
             frame(1, 11, 500, 1490),
         ];
-        NetworkRecording { streams: streams((2, 1), (&ADDRESSES, 100), &arrived) }
+        NetworkRecording { streams: streams(HOST_2, 1, &arrived) }
     }
 
     fn text(recording: &NetworkRecording) -> String {
@@ -282,13 +292,13 @@ mod tests {
             [&[(100, Some(1150)), (200, Some(1260))], &lost[..], &[(500, Some(1490))]].concat()
         );
         assert_eq!(streams[1].to_string(), "from host 2 to host 1 by 10.2.0.2");
-        assert_eq!(super::streams((2, 1), (&ADDRESSES, 100), &[]), []);
+        assert_eq!(super::streams(HOST_2, 1, &[]), []);
     }
 
     #[test]
     fn only_the_last_life_of_a_sender_counts() {
         let arrived = [frame(0, 900, 50, 60), frame(0, 1, 100, 110), frame(0, 2, 200, 210)];
-        let of = super::streams((2, 1), (&ADDRESSES[..1], 100), &arrived);
+        let of = super::streams(Origin { addresses: &ADDRESSES[..1], ..HOST_2 }, 1, &arrived);
         assert_eq!(of[0].frames, [(100, Some(110)), (200, Some(210))]);
     }
 

@@ -499,7 +499,7 @@ impl Observer {
             all.sort_by_key(|p| (p.kind, p.name));
         }
         let missed = self.missed(&processes, &remote, view.as_deref());
-        self.add_missing(&mut processes, &remote, (view.as_deref(), &missed));
+        self.add_missing(&mut processes, &remote, view.as_deref(), &missed);
         let (health, reasons) = (Health::Unreachable, Vec::new());
         let mut snapshot = Snapshot { at: clock::now(), view, processes, remote, health, reasons };
         // Once, so that the reasons and what is shown beside them do not differ.

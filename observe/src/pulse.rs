@@ -5,7 +5,7 @@
 
 use crate::Observer;
 use crate::lines;
-use crate::network_recording::{Stream, streams};
+use crate::network_recording::{Origin, Stream, streams};
 use obol_fabric::{Instant, Nanos};
 use obol_fabric_ip::{PulseBlock, PulseFrame, PulsePathState, PulsePeer, PulseReport};
 use std::collections::BTreeMap;
@@ -180,7 +180,7 @@ pub fn traced(directory: &Path, to: u8) -> io::Result<Vec<Stream>> {
     let of = |peer: &PulsePeer| {
         let addresses: Vec<IpAddr> = peer.paths.iter().map(|path| path.address).collect();
         let frames = frames.get(&peer.host).map(Vec::as_slice).unwrap_or_default();
-        streams((peer.host, to), (&addresses, state.period), frames)
+        streams(Origin { from: peer.host, addresses: &addresses, period: state.period }, to, frames)
     };
     Ok(state.peers.iter().flat_map(of).filter(|stream| !stream.frames.is_empty()).collect())
 }

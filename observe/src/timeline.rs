@@ -118,8 +118,6 @@ pub struct History {
     views: BTreeMap<ViewId, Timeline>,
     notices: Vec<Notice>,
     suspicions: Vec<Report>,
-    /// Members that found themselves excluded: who, when.
-    pub excluded: Vec<(Name, Incarnation, Instant)>,
     /// The largest clock error of all times.
     clock_error: Nanos,
 }
@@ -138,9 +136,6 @@ impl History {
         }
         if self.suspicions.len() > 4 * VIEWS_MAX {
             self.suspicions.drain(..self.suspicions.len() - 4 * VIEWS_MAX);
-        }
-        if self.excluded.len() > VIEWS_MAX {
-            self.excluded.drain(..self.excluded.len() - VIEWS_MAX);
         }
     }
 
@@ -169,7 +164,6 @@ impl History {
                 accused: Incarnation(record.a),
                 reason: Reason::from_repr(record.reason),
             }),
-            EventKind::Excluded => self.excluded.push((who, Incarnation(record.a), at)),
             _ => {}
         }
     }

@@ -154,7 +154,8 @@ impl<S: Service, E: Detector, G: Guard, O: Observer> Turns<'_, S, E, G, O> {
     fn use_client<D: Drive>(
         node: &mut Node<S, E, G>,
         observer: &mut O,
-        (area, replace_at): (Area, &mut Option<Instant>),
+        area: Area,
+        replace_at: &mut Option<Instant>,
         endpoint: &mut D,
     ) {
         let Some(client) = node.client() else { return };
@@ -204,7 +205,7 @@ impl<S: Service, E: Detector, G: Guard, O: Observer> Act for Turns<'_, S, E, G, 
         let (mut last, mut at, mut had_store) = (ReplicaState::Out, Instant::now(), false);
         let mut refusal = None;
         endpoint.run(node, &done, |node, endpoint| {
-            Self::use_client(node, observer, (area, &mut replace_at), endpoint);
+            Self::use_client(node, observer, area, &mut replace_at, endpoint);
             let Some(replica) = node.replica() else { return };
             last = replica.state();
             // Those of a leader change without its redundancy when one is dead.

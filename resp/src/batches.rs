@@ -174,7 +174,7 @@ impl Batches {
         while let Some((len, access)) = connection.next(requests, setting) {
             if connection.is_long {
                 if connection.in_flight == 0 {
-                    self.begin_long(id, connection, (len, access), requests, setting);
+                    self.begin_long(id, connection, len, access, requests, setting);
                 }
                 break;
             }
@@ -183,7 +183,7 @@ impl Batches {
             let outcome = if is_better_alone {
                 Outcome::Full
             } else {
-                open.push_all(id, connection, requests, (len, access), setting)
+                open.push_all(id, connection, requests, len, access, setting)
             };
             match outcome {
                 Outcome::All => break,
@@ -215,7 +215,8 @@ impl Batches {
         &mut self,
         id: u64,
         connection: &mut Connection,
-        (len, access): (usize, Access),
+        len: usize,
+        access: Access,
         requests: &Requests,
         setting: &Setting<'_>,
     ) {
@@ -484,7 +485,8 @@ impl Open {
         id: u64,
         connection: &mut Connection,
         requests: &mut Requests,
-        (first, access): (usize, Access),
+        first: usize,
+        access: Access,
         setting: &Setting<'_>,
     ) -> Outcome {
         let (mut len, mut count) = (first, 0);

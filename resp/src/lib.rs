@@ -121,6 +121,15 @@ impl Front {
     }
 }
 
+/// A period in which connections are active or not.
+struct Period {
+    /// Counted from 1: connections that have sent nothing have period 0.
+    number: u64,
+    began: Instant,
+    /// Connections that have sent something in it.
+    senders: usize,
+}
+
 /// What serves the connections.
 pub struct Server<'a> {
     front: Front,
@@ -133,9 +142,8 @@ pub struct Server<'a> {
     excess: usize,
     /// Since when batches wait for the connections.
     held: Option<Instant>,
-    /// The present period, when it began, and the connections that have sent something in it.
-    period: (u64, Instant, usize),
-    /// Those of the period before.
+    period: Period,
+    /// The senders of the period before.
     active: usize,
     /// Connections for which something has changed in this turn.
     touched: Vec<u64>,
@@ -163,7 +171,7 @@ impl<'a> Server<'a> {
             batches: Batches::default(),
             excess: 0,
             held: None,
-            period: (1, Instant::now(), 0),
+            period: Period { number: 1, began: Instant::now(), senders: 0 },
             active: 0,
             touched: Vec::new(),
             ready: Vec::with_capacity(READY_MAX),
@@ -224,9 +232,8 @@ impl<'a> Server<'a> {
                 connection.crowd_out();
             }
             self.batches.enqueue(id, connection);
-            let (period, _, count) = &mut self.period;
-            *count += usize::from(connection.period != *period);
-            connection.period = *period;
+            self.period.senders += usize::from(connection.period != self.period.number);
+            connection.period = self.period.number;
         }
         if flags.intersects(EventFlags::ERR | EventFlags::HUP) {
             connection.lose();
@@ -237,9 +244,9 @@ impl<'a> Server<'a> {
     /// Whether batches are held for connections that are about to send commands: half of those that are
     /// active have not sent any, and do not wait for replies.
     fn expects_more(&mut self, now: Instant) -> bool {
-        if now.duration_since(self.period.1) >= PERIOD {
-            self.active = self.period.2;
-            self.period = (self.period.0 + 1, now, 0);
+        if now.duration_since(self.period.began) >= PERIOD {
+            self.active = self.period.senders;
+            self.period = Period { number: self.period.number + 1, began: now, senders: 0 };
         }
         let (held, sent) = self.batches.owners();
         self.active >= ACTIVE_MIN && held < self.active / 2 && held + sent < self.active

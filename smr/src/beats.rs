@@ -94,7 +94,7 @@ impl Beats {
     fn continued(&mut self, now: Instant, known: &Known<'_>, mut own: Leadership) -> Option<Leadership> {
         let election = &known.election;
         // Another candidate has won.
-        let is_beaten = election.leader.is_some_and(|(term, ..)| term >= own.term && !known.leads);
+        let is_beaten = election.leader.is_some_and(|other| other.term >= own.term && !known.leads);
         let is_outdated = election.term > own.term || known.lost >= own.term || is_beaten;
         if is_outdated || known.own != Some(own.leader) {
             self.check_at = Some(now + self.period(known));
@@ -111,7 +111,7 @@ impl Beats {
     /// The periodic check of a server that neither leads nor wants to.
     fn check(&mut self, now: Instant, known: &Known<'_>, at: Address) -> Option<Leadership> {
         let election = &known.election;
-        let leader = election.leader.map(|(term, leader, at)| Leadership { leader, at, term });
+        let leader = election.leader;
         let has_come = election.beats != core::mem::replace(&mut self.beats, election.beats);
         self.trusts |= has_come;
         if election.votes != core::mem::replace(&mut self.votes, election.votes) || self.check_at.is_none() {
@@ -227,7 +227,7 @@ mod tests {
     }
 
     fn heartbeat(beats: u64) -> Election {
-        let leader = Some((Term(3), Incarnation(1), Address::region(1)));
+        let leader = Some(Leadership { leader: Incarnation(1), at: Address::region(1), term: Term(3) });
         Election { term: Term(3), beats, leader, ..Election::default() }
     }
 
@@ -274,7 +274,7 @@ mod tests {
         let next = beats.continued(Instant(1), &known(&config, heartbeat(1)), own);
         assert_eq!(next.map(|leadership| leadership.term), Some(Term(5)));
         let won = Election { term: Term(5), ..heartbeat(2) };
-        let won = Election { leader: won.leader.map(|(_, who, at)| (Term(5), who, at)), ..won };
+        let won = Election { leader: won.leader.map(|leader| Leadership { term: Term(5), ..leader }), ..won };
         let own = next.expect("it goes on");
         assert_eq!(beats.continued(Instant(2), &known(&config, won), own), None);
     }

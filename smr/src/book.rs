@@ -369,14 +369,14 @@ impl OrderBook {
         }
     }
 
-    /// An order that rests: side, price, quantity.
+    /// An order, if it rests.
     fn image(&self, order: u64) -> Option<Image> {
         let &(side, price) = self.orders.get(&order)?;
         let quantity = match side {
             Side::Buy => self.bids.get(&(Reverse(price), order)),
             Side::Sell => self.asks.get(&(price, order)),
         };
-        Some((side, price, *quantity?))
+        Some(Image { side, price, quantity: *quantity? })
     }
 
     /// An order is about to change: a save that has not written it needs it as it is.
@@ -420,8 +420,8 @@ impl Side {
     }
 }
 
-fn save_one(order: u64, (side, price, left): Image, to: &mut Vec<u8>) {
-    for number in [side as u64, price, order, left] {
+fn save_one(order: u64, image: Image, to: &mut Vec<u8>) {
+    for number in [image.side as u64, image.price, order, image.quantity] {
         to.extend_from_slice(&number.to_le_bytes());
     }
 }

@@ -221,6 +221,23 @@ impl Report {
     }
 }
 
+/// What a follower reports of itself besides its log.
+#[derive(Clone, Copy)]
+pub(crate) struct Says {
+    /// It may begin a log.
+    pub(crate) may_bootstrap: bool,
+    /// It is about to leave.
+    pub(crate) leaves: bool,
+}
+
+/// What was reported to the leader last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Reported {
+    term: Term,
+    gap: bool,
+    freed: Point,
+}
+
 /// A follower's position.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Follow {
@@ -232,7 +249,7 @@ pub(crate) struct Follow {
     commit: Index,
     /// A leader has another log, or one of another service; or some replica has a newer log.
     pub(crate) misfit: bool,
-    reported: Option<(Term, bool, Point)>,
+    reported: Option<Reported>,
     report_at: Instant,
     buffer: Vec<u8>,
 }
@@ -370,11 +387,11 @@ impl Follow {
         leader: (Incarnation, Address),
         area: Area,
         replicated: &Replicated<S>,
-        (may_bootstrap, leaves): (bool, bool),
+        says: Says,
         fabric: &mut F,
     ) {
         let freed = replicated.freed();
-        let is_news = self.reported.is_none_or(|(term, gap, last)| {
+        let is_news = self.reported.is_none_or(|Reported { term, gap, freed: last }| {
             let advanced = freed.at.0.saturating_sub(last.at.0);
             term != self.head.term
                 || gap != replicated.is_behind()
@@ -383,11 +400,12 @@ impl Follow {
         if !is_news && now < self.report_at {
             return;
         }
-        let is_begun = self.reported.is_some_and(|(term, ..)| term == self.head.term);
+        let is_begun = self.reported.is_some_and(|last| last.term == self.head.term);
         self.report_at = now + if is_begun { REPORT_EVERY } else { REPORT_FIRST };
         let gap = replicated.is_behind();
-        self.reported = Some((self.head.term, gap, freed));
+        self.reported = Some(Reported { term: self.head.term, gap, freed });
         let (term, log, applied) = (self.head.term, replicated.state.log, replicated.state.applied.index);
+        let Says { may_bootstrap, leaves } = says;
         let report = Report { who: own, to: leader.0, log, term, gap, may_bootstrap, leaves, applied, freed };
         report.encode(&mut self.buffer);
         let to = Remote { at: leader.1, offset: area.report(replica) };

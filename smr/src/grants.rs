@@ -131,7 +131,7 @@ impl<const VIEWS: bool> Grants<VIEWS> {
         }
         let grant = Grant { term: line.asks, who, at };
         if self.granted == Some(grant) {
-            self.send((who, at), area, fabric);
+            self.send(who, at, area, fabric);
         } else {
             self.want(grant);
         }
@@ -175,12 +175,12 @@ impl<const VIEWS: bool> Grants<VIEWS> {
                 self.confirmed.insert(grant.at);
             }
         } else {
-            self.send((grant.who, grant.at), area, fabric);
+            self.send(grant.who, grant.at, area, fabric);
         }
     }
 
     /// Writes the line for another replica.
-    fn send<F: Fabric>(&mut self, (to, at): (Incarnation, Address), area: Area, fabric: &mut F) {
+    fn send<F: Fabric>(&mut self, to: Incarnation, at: Address, area: Area, fabric: &mut F) {
         let Some((who, turn)) = self.lines.next_line() else { return };
         let asks = self.term.filter(|_| !self.confirmed.contains(&at)).unwrap_or_default();
         let of_it = self.granted.filter(|grant| (grant.who, grant.at) == (to, at));
@@ -233,7 +233,7 @@ impl<const VIEWS: bool> Guard for Grants<VIEWS> {
                 self.ask_at = now + ASK_EVERY;
                 for (who, at) in self.lines.others() {
                     if !self.confirmed.contains(&at) {
-                        self.send((who, at), area, fabric);
+                        self.send(who, at, area, fabric);
                         if is_first {
                             // An owner that is idle does not look at its lines.
                             fabric.send(at.owner(), WAKEUP);

@@ -466,9 +466,9 @@ impl Keys {
                 rest = after;
                 continue;
             }
-            let Some((key, value, until, after)) = split_one(rest) else { break };
-            self.set(key, value, until);
-            rest = after;
+            let Some(saved) = split_one(rest) else { break };
+            self.set(saved.key, saved.value, saved.until);
+            rest = saved.rest;
         }
         let loaded = from.len() - rest.len();
         from.drain(..loaded);
@@ -523,7 +523,12 @@ fn save_one(key: &[u8], Stored { value, until }: &Stored, to: &mut Vec<u8>) {
 }
 
 /// A key of a saved state, with its value, its deadline, and what follows.
-type SavedKey<'a> = (&'a [u8], &'a [u8], u64, &'a [u8]);
+struct SavedKey<'a> {
+    key: &'a [u8],
+    value: &'a [u8],
+    until: u64,
+    rest: &'a [u8],
+}
 
 /// The first key of a saved state, with its value, its deadline, and what follows; `None` if it is not
 /// whole.
@@ -533,5 +538,5 @@ fn split_one(from: &[u8]) -> Option<SavedKey<'_>> {
     let (until, rest) = rest.split_first_chunk::<8>()?;
     let (key, rest) = rest.split_at_checked(u32::from_le_bytes(*key) as usize)?;
     let (value, rest) = rest.split_at_checked(u32::from_le_bytes(*value) as usize)?;
-    Some((key, value, u64::from_le_bytes(*until), rest))
+    Some(SavedKey { key, value, until: u64::from_le_bytes(*until), rest })
 }

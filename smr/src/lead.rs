@@ -68,17 +68,28 @@ pub(crate) struct Lead {
     mutant: ActiveMutant,
 }
 
+/// The reign of a leader.
+#[derive(Clone, Copy)]
+pub(crate) struct Reign {
+    pub(crate) area: Area,
+    pub(crate) term: Term,
+    /// Whose ring it writes.
+    pub(crate) place: u8,
+    /// It replicates as DARE does.
+    pub(crate) is_direct: bool,
+    /// The last number that it has given to an operation.
+    pub(crate) ids: u32,
+}
+
 impl Lead {
     /// Continues from what a takeover has adopted, in a ring.
     pub(crate) fn begin<S: Service>(
         own: (Incarnation, Address),
-        area: Area,
-        term: Term,
-        place: u8,
+        reign: Reign,
         adopted: Adopted,
-        (is_direct, ids): (bool, u32),
         replicated: &mut Replicated<S>,
     ) -> Self {
+        let Reign { area, term, place, is_direct, ids } = reign;
         let mutant = replicated.state.mutant;
         let place = if mutant.has(Mutant::SharedRing) { 0 } else { place };
         replicated.assert_whole();
@@ -333,7 +344,7 @@ impl Lead {
         self.recycle(replicated);
         if self.blank.is_none() && self.has_room(&replicated.log) {
             let term = self.source.term.0;
-            self.blank = Some(self.append(Kind::Blank, (0, term), Box::default(), &mut replicated.log));
+            self.blank = Some(self.append(Kind::Blank, 0, term, Box::default(), &mut replicated.log));
         }
         self.watch(now, fabric);
         self.adjust(now, dead, &mut replicated.log);
@@ -452,13 +463,7 @@ impl Lead {
     }
 
     /// Appends an entry.
-    fn append(
-        &mut self,
-        kind: Kind,
-        (client, number): (u64, u64),
-        payload: Box<[u8]>,
-        log: &mut Log,
-    ) -> Index {
+    fn append(&mut self, kind: Kind, client: u64, number: u64, payload: Box<[u8]>, log: &mut Log) -> Index {
         assert!(self.has_room(log), "an entry takes no place that a peer still needs");
         assert!(payload.len() <= crate::PAYLOAD_BYTES_MAX);
         let Point { index, at } = log.end();
@@ -528,7 +533,7 @@ impl Lead {
             next.follows(&self.config) && next.intersects(&self.config),
             "majorities of neighbouring configurations intersect"
         );
-        self.config_index = self.append(Kind::Config, (0, time), bytes.into(), log);
+        self.config_index = self.append(Kind::Config, 0, time, bytes.into(), log);
         assert!(self.config_index > self.source.commit, "a new configuration is not committed yet");
         self.config = next;
     }
@@ -586,7 +591,7 @@ impl Lead {
             Request::Query => {
                 let query = self.stamp::<S>(now, payload);
                 if self.is_logged() {
-                    self.append(Kind::Read, (client, number), query.clone(), &mut replicated.log);
+                    self.append(Kind::Read, client, number, query.clone(), &mut replicated.log);
                 }
                 // After all that the client has sent before.
                 let is_early = self.mutant.has(Mutant::ReadBeforeBlank);
@@ -618,7 +623,7 @@ impl Lead {
                     if is_command {
                         replicated.state.service.admit(&mut payload);
                     }
-                    self.append(kind, (client, number), payload, &mut replicated.log);
+                    self.append(kind, client, number, payload, &mut replicated.log);
                 }
             }
         }

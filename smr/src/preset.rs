@@ -62,7 +62,7 @@ pub struct Election {
     /// Requests for its vote that it did not consider, because it knew of a leader.
     pub(crate) ignored: u64,
     /// The leader of the newest of these heartbeats.
-    pub(crate) leader: Option<(Term, Incarnation, Address)>,
+    pub(crate) leader: Option<Leadership>,
 }
 
 /// What a guard needs for its turn.

@@ -224,12 +224,7 @@ impl PullScore {
     }
 
     /// The leadership of this replica: the one that it has, or the next one.
-    fn own_reign(
-        &mut self,
-        now: Instant,
-        known: &Known<'_>,
-        (place, at): (u8, Address),
-    ) -> Option<Leadership> {
+    fn own_reign(&mut self, now: Instant, known: &Known<'_>, place: u8, at: Address) -> Option<Leadership> {
         let leader = known.own?;
         let newest = self.newest_term(known);
         let present = self.leadership.filter(|leadership| leadership.leader == leader);
@@ -310,7 +305,7 @@ impl Detector for PullScore {
         let own = fabric.address();
         self.failed = self.find_failed(known, own);
         let leadership = match self.lowest(known, own) {
-            Some((place, at)) if at == own => self.own_reign(now, known, (place, at)),
+            Some((place, at)) if at == own => self.own_reign(now, known, place, at),
             // Its term is its own affair.
             Some((_, at)) => {
                 Some(Leadership { leader: self.incarnation(at).unwrap_or_default(), at, term: Term(0) })

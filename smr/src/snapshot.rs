@@ -327,8 +327,17 @@ impl<S: Service> Default for Loader<S> {
     }
 }
 
+/// How long a loader waits.
+#[derive(Clone, Copy)]
+pub(crate) struct Pauses {
+    /// Between two chunks.
+    pub(crate) pause: Nanos,
+    /// For a replica to begin, before another one is asked.
+    pub(crate) patience: Nanos,
+}
+
 impl<S: Service> Loader<S> {
-    /// Asks for the next chunk. `patience`: another replica is asked when one does not begin in this time.
+    /// Asks for the next chunk.
     #[expect(clippy::too_many_arguments, reason = "who asks whom for what")]
     pub(crate) fn poll<F: Fabric>(
         &mut self,
@@ -338,10 +347,11 @@ impl<S: Service> Loader<S> {
         leader: Option<Incarnation>,
         least: Index,
         area: Area,
-        (pause, patience): (Nanos, Nanos),
+        pauses: Pauses,
         replicated: &mut Replicated<S>,
         fabric: &mut F,
     ) {
+        let Pauses { pause, patience } = pauses;
         let is_there = self.from.is_some_and(|from| replicas.contains(&from));
         let is_unheard = self.unheard.is_some_and(|since| now >= since + patience);
         let is_stalled = now >= self.progress_at + patience.saturating_mul(STALLED);

@@ -38,7 +38,7 @@ pub(crate) struct Memory {
 
 impl Memory {
     /// From the bytes of the rings of these places, and of its header with the heads.
-    pub(crate) fn new(at: Address, (rings, places): (Vec<u8>, Range<u8>), heads: &[u8]) -> Self {
+    pub(crate) fn new(at: Address, rings: Vec<u8>, places: Range<u8>, heads: &[u8]) -> Self {
         let head = |place| Head::decode(heads.get(Area::head_in_heads(place)..)?);
         let found = (0..PLACES).filter_map(head).collect();
         Self { at, rings, places, heads: found, header: Header::decode(heads) }
@@ -374,7 +374,7 @@ impl Takeover {
             (Step::HeadsAfter, Ok(heads)) if reading.rings.is_some() => {
                 reading.outstanding = false;
                 let rings = reading.rings.take().unwrap_or_default();
-                reading.memory = Some(Memory::new(at, (rings, reading.places.clone()), heads));
+                reading.memory = Some(Memory::new(at, rings, reading.places.clone(), heads));
                 self.is_news = true;
             }
             (Step::HeadsBefore | Step::HeadsAfter, _) => {
@@ -446,7 +446,7 @@ mod tests {
         let mut bytes = Vec::new();
         Head { log: LOG, term: Term(2), low: Index(1), ..Head::default() }.encode(&mut bytes);
         all[Area::head_in_heads(0)..][..bytes.len()].copy_from_slice(&bytes);
-        let memory = Some(Memory::new(own, (Vec::new(), 0..0), &all));
+        let memory = Some(Memory::new(own, Vec::new(), 0..0, &all));
         let (rings, outstanding, retry_at) = (None, false, Instant::ZERO);
         let readings = vec![Reading { at: own, places: 0..0, rings, memory, outstanding, retry_at }];
         let (wanted, alone, is_news) = (Vec::new(), false, true);
@@ -466,7 +466,7 @@ mod tests {
         let area = area();
         let len = area.ring_bytes() as usize;
         let rings = [vec![1; len], vec![2; len]].concat();
-        let memory = Memory::new(Address::default(), (rings, 3..5), &[]);
+        let memory = Memory::new(Address::default(), rings, 3..5, &[]);
         let first = |place| memory.ring(area, place).first().copied();
         assert_eq!([2, 3, 4, 5].map(first), [None, Some(1), Some(2), None]);
     }

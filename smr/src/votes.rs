@@ -29,7 +29,7 @@ use crate::grants::change;
 use crate::lines::Lines;
 use crate::mutants::{ActiveMutant, Mutant};
 use crate::position::{Index, Term};
-use crate::preset::{Election, Guard, Look, Reads, Turn};
+use crate::preset::{Election, Guard, Leadership, Look, Reads, Turn};
 use crate::sealed::word;
 use crate::tokens::WAKEUP;
 use crate::tokens::{Part, token};
@@ -172,14 +172,14 @@ impl Votes {
         if line.leads && line.term < self.term {
             // It is outdated (DARE, 4.2.2).
             self.election.stale += 1;
-            self.send((who, at), turn.area, fabric);
+            self.send(who, at, turn.area, fabric);
         } else if line.leads {
             self.election.beats += 1;
-            self.election.leader = Some((line.term, who, at));
+            self.election.leader = Some(Leadership { leader: who, at, term: line.term });
         }
         if self.access == Access::Leader(chief.term, at) && self.term == chief.term {
             if line.stands {
-                self.send((who, at), turn.area, fabric);
+                self.send(who, at, turn.area, fabric);
             }
         } else if self.stands.is_none() {
             self.want(chief, line.stands, turn.trusts);
@@ -261,14 +261,14 @@ impl Votes {
     fn answer<F: Fabric>(&mut self, chief: Chief, area: Area, fabric: &mut F) {
         self.access = Access::Leader(chief.term, chief.at);
         if Some(chief.who) != self.lines.own() {
-            self.send((chief.who, chief.at), area, fabric);
+            self.send(chief.who, chief.at, area, fabric);
         } else if self.stands == Some(chief.term) {
             self.confirmed.insert(chief.at);
         }
     }
 
     /// Writes the line for another server.
-    fn send<F: Fabric>(&mut self, (to, at): (Incarnation, Address), area: Area, fabric: &mut F) {
+    fn send<F: Fabric>(&mut self, to: Incarnation, at: Address, area: Area, fabric: &mut F) {
         let Some((who, turn)) = self.lines.next_line() else { return };
         let grants = match self.access {
             Access::Leader(term, leader) if leader == at && term == self.term => term,
@@ -341,7 +341,7 @@ impl Guard for Votes {
             for (who, at) in self.lines.others() {
                 let asks = !self.confirmed.contains(&at);
                 if self.leads || asks {
-                    self.send((who, at), turn.area, fabric);
+                    self.send(who, at, turn.area, fabric);
                     if is_first && asks {
                         // A server that is idle does not look at its lines.
                         fabric.send(at.owner(), WAKEUP);

@@ -112,7 +112,7 @@ pub fn make_keys(deployments: &[Deployment]) -> Result<(), Failure> {
     let duties = [Duty::Gateway, Duty::Coordinator, Duty::Cache, Duty::Agent, Duty::Observer];
     for network in networks() {
         if let Some(keys) = network.keys() {
-            authority.issue(keys, (network.address, network.host), &duties, DAYS).map_err(Failure::failed)?;
+            authority.issue(keys, network.address, network.host, &duties, DAYS).map_err(Failure::failed)?;
         }
     }
     Ok(())

@@ -103,7 +103,8 @@ fn elsewhere(
     root: &Path,
     observer: &Observer,
     snapshot: &Snapshot,
-    (target, command): (&str, &str),
+    target: &str,
+    command: &str,
 ) -> Option<Failure> {
     let (cluster, deployment) = (observer.cluster(), observer.deployment());
     let name = if target == LEADER { snapshot.leader_name() } else { Name::new(target).ok() }?;
@@ -192,7 +193,7 @@ impl Found {
         }
         let (observer, snapshot) = locate(root, cluster, target)?;
         let found = find(&snapshot, target, &gateway_names(root, cluster))
-            .map_err(|none| elsewhere(root, &observer, &snapshot, (target, command)).unwrap_or(none))?;
+            .map_err(|none| elsewhere(root, &observer, &snapshot, target, command).unwrap_or(none))?;
         let process = found.clone();
         Ok(Self::Member(Box::new(Member { process, observer })))
     }

@@ -224,7 +224,7 @@ struct Settled(Option<Instant>);
 
 impl Settled {
     /// Takes a look; returns whether it has held for this time.
-    fn look(&mut self, held: bool, health: Health, (now, steady): (Instant, Duration)) -> bool {
+    fn look(&mut self, held: bool, health: Health, now: Instant, steady: Duration) -> bool {
         if !held || health != Health::Healthy {
             self.0 = None;
             return false;
@@ -237,7 +237,8 @@ impl Settled {
 /// not in time, or a signal comes first, says why.
 fn until(
     observer: &mut Observer,
-    (within, steady): (Duration, Duration),
+    within: Duration,
+    steady: Duration,
     what: &str,
     stop: &AtomicBool,
     holds: impl Fn(&Observer, &Snapshot) -> bool,
@@ -247,7 +248,7 @@ fn until(
     loop {
         let snapshot = observer.snapshot();
         let held = holds(observer, &snapshot);
-        if settled.look(held, snapshot.health, (Instant::now(), steady)) {
+        if settled.look(held, snapshot.health, Instant::now(), steady) {
             return Ok(());
         }
         let is_over = start.elapsed() >= within;
@@ -345,7 +346,7 @@ fn restart_all(
         let silence = observer.deployment().profile.ip.detection.to_std();
         let steady = if step.kind == Daemon::Gateway { silence } else { Duration::ZERO };
         let done = restart(&step, command, options.quiet).and_then(|()| {
-            until(observer, (options.within, steady), &what, stop, |observer, snapshot| {
+            until(observer, options.within, steady, &what, stop, |observer, snapshot| {
                 is_back(&step, RunningGateway::find(observer.cluster()), snapshot)
             })
         });
@@ -414,7 +415,7 @@ pub fn upgrade(
     if !steps.is_empty() {
         // A view change makes it look otherwise for a moment.
         let within = options.within.min(START_TIMEOUT);
-        until(&mut observer, (within, Duration::ZERO), "", &stop, |_, _| true).map_err(|why| {
+        until(&mut observer, within, Duration::ZERO, "", &stop, |_, _| true).map_err(|why| {
             let why = format!("cluster {cluster} is not healthy, and a restart may make it worse: {why}");
             Failure::Refused(why)
         })?;
@@ -442,8 +443,7 @@ mod tests {
     fn a_cluster_is_healthy_again_only_if_it_was_for_long_enough_with_the_process_back() {
         let (begun, steady) = (Instant::now(), Duration::from_secs(2));
         let mut settled = Settled::default();
-        let mut look =
-            |held, health, at| settled.look(held, health, (begun + Duration::from_secs(at), steady));
+        let mut look = |held, health, at| settled.look(held, health, begun + Duration::from_secs(at), steady);
         assert!(!look(true, Health::Healthy, 0) && !look(true, Health::Healthy, 1));
         for health in [Health::Degraded, Health::Unavailable, Health::Unreachable, Health::Unknown] {
             assert!(!look(true, health, 9), "{health:?}");
@@ -451,7 +451,7 @@ mod tests {
         assert!(!look(true, Health::Healthy, 10), "it counts anew");
         assert!(!look(false, Health::Healthy, 12), "the process is not back");
         assert!(!look(true, Health::Healthy, 13) && look(true, Health::Healthy, 15));
-        assert!(!Settled::default().look(true, Health::Degraded, (begun, Duration::ZERO)));
+        assert!(!Settled::default().look(true, Health::Degraded, begun, Duration::ZERO));
     }
 
     #[test]

@@ -86,7 +86,8 @@ fn disturb(
     replicas: &mut Replicas<'_>,
     observer: &mut Observer,
     gaps: &Receiver<Gap>,
-    (count, by_views): (u32, bool),
+    count: u32,
+    by_views: bool,
 ) -> Result<Outages, Failure> {
     let next = || {
         let gap = gaps.recv_timeout(SERVE_TIMEOUT);
@@ -158,7 +159,7 @@ pub(super) fn measure(
         let client =
             std::thread::Builder::new().name("obol-smr-client".to_owned()).spawn_scoped(scope, client);
         let client = client.map_err(Failure::failed)?;
-        let outages = disturb(&mut replicas, &mut observer, &gaps, (count, engine.is_led_by_views()));
+        let outages = disturb(&mut replicas, &mut observer, &gaps, count, engine.is_led_by_views());
         stop.store(true, Ordering::Relaxed);
         client.join().map_err(|_| Failure::Failed("the client panicked".to_owned()))??;
         outages

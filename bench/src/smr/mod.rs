@@ -206,8 +206,8 @@ fn measure(
         }
     }
     if let Some(engine) = engine {
-        let of_all = (*replicas, poll_every.as_str(), engine);
-        turns.push(vec![propose::measure(root, site, of_all, poll_interval, options.time)?]);
+        let group = propose::Group { count: *replicas, poll_every: &poll_every, preset: engine };
+        turns.push(vec![propose::measure(root, site, group, poll_interval, options.time)?]);
     }
     Ok(turns)
 }

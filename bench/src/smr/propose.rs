@@ -55,14 +55,24 @@ impl Observer for Proposer<'_> {
     }
 }
 
-/// Measures the longest commands, proposed beside the first of `replicas` replicas of a preset.
+/// The replicas that commands are proposed to.
+#[derive(Clone, Copy)]
+pub(super) struct Group<'a> {
+    pub(super) count: u32,
+    /// As their option `--poll-every` has it.
+    pub(super) poll_every: &'a str,
+    pub(super) preset: Preset,
+}
+
+/// Measures the longest commands, proposed beside the first replica of a group.
 pub(super) fn measure(
     root: &Path,
     site: &Arc<Site>,
-    (count, poll_every, engine): (u32, &str, Preset),
+    group: Group<'_>,
     poll_interval: Nanos,
     time: Duration,
 ) -> Result<Measured, Failure> {
+    let Group { count, poll_every, preset } = group;
     let name = Name::new(&replicas::name(0)).map_err(Failure::failed)?;
     let settings = Settings {
         name,
@@ -86,7 +96,7 @@ pub(super) fn measure(
     std::thread::scope(|scope| {
         let serve = || {
             let (empty, by) = (|| Ok(KeyValue::default()), &mut proposer);
-            serve_preset(engine, site, &settings, empty, &stop, by)
+            serve_preset(preset, site, &settings, empty, &stop, by)
         };
         let leader =
             std::thread::Builder::new().name("obol-smr-leader".to_owned()).spawn_scoped(scope, serve);
@@ -94,7 +104,7 @@ pub(super) fn measure(
         let others = leads.recv_timeout(SERVE_TIMEOUT).map_err(|_| {
             Failure::Failed(format!("the replica of this process does not lead within {SERVE_TIMEOUT:?}"))
         });
-        let preset = engine.to_string();
+        let preset = preset.to_string();
         let of_all = ["--preset", preset.as_str()];
         let others = others.and_then(|()| Replicas::behind(root, site, count, poll_every, &of_all));
         let end = Instant::now() + SERVE_TIMEOUT + time;

@@ -33,7 +33,7 @@ pub(crate) struct Decided {
 }
 
 /// Acceptances of one value under one number.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Tally {
     slot: u64,
     proposal: u16,
@@ -273,7 +273,7 @@ impl Decisions {
         if let Some((_, views)) = self.away.filter(|(away, _)| (acceptors & deciders) >> away & 1 == 1) {
             mark_return(views, marks);
         }
-        self.acceptors_agree(world, node, (slot, acceptors, proposal, value), &bytes)?;
+        self.acceptors_agree(world, node, self.tallies[at], &bytes)?;
         if let Some(before) = self.get(ViewId(slot)) {
             if before.frame != bytes {
                 broken!(
@@ -296,13 +296,8 @@ impl Decisions {
     }
 
     /// Acceptors of the same proposal hold the same bytes.
-    fn acceptors_agree(
-        &mut self,
-        world: &World,
-        node: u32,
-        (slot, acceptors, proposal, value): (u64, u32, u16, u16),
-        bytes: &Arc<[u8]>,
-    ) -> Verdict {
+    fn acceptors_agree(&mut self, world: &World, node: u32, tally: Tally, bytes: &Arc<[u8]>) -> Verdict {
+        let Tally { slot, proposal, value, acceptors, .. } = tally;
         for other in (0..self.words.len() as u32).filter(|o| *o != node && acceptors >> o & 1 == 1) {
             let place = (slot % self.words[0].len() as u64) as usize;
             let word = self.words[other as usize][place].state(ViewId(slot)).unwrap_or_default();

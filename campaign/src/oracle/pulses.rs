@@ -74,7 +74,7 @@ impl Pulsed {
     }
 
     /// A pulse has reached a host that is stopped, and waits there.
-    pub(crate) fn waits(&mut self, (host, of): (u32, u32), sent: u64) {
+    pub(crate) fn waits(&mut self, host: u32, of: u32, sent: u64) {
         let place = self.place(host, of);
         if let Some(heard) = &mut self.heard[place] {
             heard.waits = heard.waits.max(sent);
@@ -94,7 +94,7 @@ impl Pulsed {
     }
 
     /// A pulse was handed to a host. Returns whether it is newer than all before.
-    pub(crate) fn arrived(&mut self, (host, of): (u32, u32), path: usize, sent: u64, at: Instant) -> bool {
+    pub(crate) fn arrived(&mut self, host: u32, of: u32, path: usize, sent: u64, at: Instant) -> bool {
         let (place, paths) = (self.place(host, of), self.paths);
         let is_first = self.heard[place].is_none();
         let heard = self.heard[place].get_or_insert_with(|| Heard {
@@ -116,13 +116,7 @@ impl Pulsed {
     }
 
     /// A host has concluded something about another one.
-    pub(crate) fn found(
-        &mut self,
-        (host, of): (u32, u32),
-        finding: Finding,
-        at: Instant,
-        now: u64,
-    ) -> Verdict {
+    pub(crate) fn found(&mut self, host: u32, of: u32, finding: Finding, at: Instant, now: u64) -> Verdict {
         let (place, timeout) = (self.place(host, of), self.timeout);
         let Some(heard) = &mut self.heard[place] else {
             return broken!(24, now, "host {host} finds {finding:?} of host {of}, which it has never heard");

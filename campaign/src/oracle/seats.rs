@@ -69,7 +69,7 @@ impl Seats {
                 _ => continue,
             };
             if !self.requested.contains(&(number, comes)) {
-                self.judge(old, view, (number, comes), time)?;
+                self.judge(old, view, number, comes, time)?;
                 marks.hit(if comes { Mark::SpareCame } else { Mark::Replaced });
             }
         }
@@ -94,7 +94,7 @@ impl Seats {
         Ok(())
     }
 
-    fn judge(&self, old: &View, view: &View, (number, comes): (u16, bool), time: u64) -> Verdict {
+    fn judge(&self, old: &View, view: &View, number: u16, comes: bool, time: u64) -> Verdict {
         let what = if comes { "is added to" } else { "is removed from" };
         let bad = |why: &str| {
             let id = view.id;

@@ -285,7 +285,7 @@ fn failover(
                 return Ok(Failover {
                     app_excluded: Nanos(first - began),
                     all_excluded: Nanos(time - began),
-                    phases: phases(&mut cluster, &view, (app, began), (survivor, first)),
+                    phases: phases(&mut cluster, &view, app, began, survivor, first),
                 });
             }
         }
@@ -305,8 +305,10 @@ fn failover(
 fn phases(
     cluster: &mut Cluster,
     old: &View,
-    (app, began): (u32, u64),
-    (survivor, active): (u32, u64),
+    app: u32,
+    began: u64,
+    survivor: u32,
+    active: u64,
 ) -> Option<Phases> {
     let member = |node| old.members.iter().find(|m| m.address.region == node);
     let (dead, survivor) = (member(app)?, member(survivor)?);

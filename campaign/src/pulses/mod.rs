@@ -336,7 +336,7 @@ impl Pulses {
                 if frame.is_some_and(|frame| frame.kind == FrameKind::Pulse)
                     && let Some(pulsed) = &mut driver.oracle.pulses
                 {
-                    pulsed.waits((to, flight.from), flight.sent);
+                    pulsed.waits(to, flight.from, flight.sent);
                 }
                 self.host(to).inbox.push_back(flight);
             }
@@ -362,7 +362,7 @@ impl Pulses {
         };
         match (frame.kind, &mut driver.oracle.pulses) {
             (FrameKind::Pulse, Some(pulsed)) => {
-                let is_newer = pulsed.arrived((to, from), flight.path, flight.sent, local);
+                let is_newer = pulsed.arrived(to, from, flight.path, flight.sent, local);
                 if !is_newer && now - flight.sent > timeout.0 {
                     driver.oracle.marks.hit(Mark::LatePulse);
                 }
@@ -385,7 +385,7 @@ impl Pulses {
         for finding in found {
             driver.log(format_args!("host {at} finds {finding:?} of host {of}"));
             if let Some(pulsed) = &mut driver.oracle.pulses {
-                pulsed.found((at, of), finding, local, now)?;
+                pulsed.found(at, of, finding, local, now)?;
             }
             match finding {
                 Finding::Silent => {

@@ -261,8 +261,13 @@ fn condition(path: &str, text: &str) -> Result<(AbortMetric, f64), Problem> {
     }
 }
 
-/// A reference to another target: byte offset, key, name.
-type Reference = (usize, String, String);
+/// A reference to another target.
+struct Reference {
+    /// Byte offset in the file.
+    at: usize,
+    key: String,
+    name: String,
+}
 
 fn targets(section: &mut Section<'_, '_>, problems: &mut Problems) -> (Vec<Target>, Vec<String>, Vec<usize>) {
     let (mut targets, mut places) = (Vec::new(), Vec::new());
@@ -279,9 +284,9 @@ fn targets(section: &mut Section<'_, '_>, problems: &mut Problems) -> (Vec<Targe
             places.push(value.span().start);
         }
     }
-    for (of, (at, path, value)) in references {
-        if problems.take(at, known_target(&path, &value, &names)).is_some() {
-            targets[of].serving = Some(value);
+    for (of, Reference { at, key, name }) in references {
+        if problems.take(at, known_target(&key, &name, &names)).is_some() {
+            targets[of].serving = Some(name);
         }
     }
     (targets, names, places)
@@ -346,7 +351,7 @@ fn target(
             },
         );
     }
-    let serving = serving.map(|At { at, value }| (at, path, value));
+    let serving = serving.map(|At { at, value }| Reference { at, key: path, name: value });
     if way.value == Select::Leader && kind != TargetKind::Coordinator {
         let found = format!("kind is {:?}", kind.name());
         problems.add(way.at, Problem::Conflict { rule: "only a coordinator can lead", found });

@@ -3,7 +3,7 @@
 
 use super::command::{Running, shell, shown};
 use super::forwarder::Forwarder;
-use super::{Ahead, Compared, Ended, Limit, Looks, Report, Subject, Verdict, Watcher, judge};
+use super::{Ahead, Compared, Ended, Limit, Looks, Outcome, Report, Subject, Verdict, Watcher, judge};
 use obol_fabric::host::clock;
 use obol_fabric::{Name, Nanos};
 use obol_observe::Health;
@@ -139,10 +139,8 @@ impl<'a> Gate<'a> {
             let _ =
                 output::remark(format_args!("consoles of other hosts do not show all of the rollout: {why}"));
         }
-        let (before, since, _) = watcher.periods();
-        let periods = (before, since);
-        let mut report =
-            Report::new(cluster.to_string(), began, (verdict, reasons), command, compared, periods);
+        let ended = Outcome { verdict, reasons, command, compared };
+        let mut report = Report::new(cluster.to_string(), began, ended, watcher.periods());
         (report.exercises, report.hook) = (exercises, hook);
         Ok(report)
     }
@@ -221,7 +219,7 @@ impl<'a> Gate<'a> {
             let (health, reasons) = self.watcher.poll();
             let allows = self.plan.allow_degraded && health.serves();
             let roster = (!allows).then(|| self.watcher.roster());
-            let is_good = looks.take((health, &reasons), roster.as_ref());
+            let is_good = looks.take(health, &reasons, roster.as_ref());
             if is_good || Instant::now() > end || self.stop.load(Ordering::Relaxed) {
                 return looks.best();
             }

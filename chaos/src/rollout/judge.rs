@@ -107,17 +107,24 @@ impl Compared {
     }
 }
 
-/// Judges all limits by the periods before the command, since it began, and since it has ended. `ahead` is
-/// what may still come.
-pub fn judge(limits: &[Limit], periods: (&Period, &Period, Option<&Period>), ahead: Ahead) -> Vec<Compared> {
+/// The periods that a rollout is judged by.
+#[derive(Clone, Copy, Debug)]
+pub struct Periods<'a> {
+    /// Before the command.
+    pub before: &'a Period,
+    /// Since the command began.
+    pub since: &'a Period,
+    /// Since it has ended.
+    pub settling: Option<&'a Period>,
+}
+
+/// Judges all limits. `ahead` is what may still come.
+pub fn judge(limits: &[Limit], periods: Periods<'_>, ahead: Ahead) -> Vec<Compared> {
     limits.iter().map(|limit| one(*limit, periods, ahead)).collect()
 }
 
-fn one(
-    limit: Limit,
-    (before, after, settling): (&Period, &Period, Option<&Period>),
-    ahead: Ahead,
-) -> Compared {
+fn one(limit: Limit, periods: Periods<'_>, ahead: Ahead) -> Compared {
+    let Periods { before, since: after, .. } = periods;
     match limit.subject {
         Subject::Failover(percentile) => {
             let of = |period: &Period, bound| period.failover(percentile, bound);
@@ -126,21 +133,20 @@ fn one(
                 Percentile::Max => samples.above > 0,
                 _ => poisson::below(samples.above) > samples.n as f64 * (1.0 - percentile.quantile()),
             };
-            distribution(limit, percentile, (before, after), of, is_lost)
+            distribution(limit, percentile, periods, of, is_lost)
         }
         Subject::Renewal(percentile) => {
             let of = |period: &Period, bound| period.renewal(percentile, bound);
             let is_lost = |samples: &Samples| match percentile {
                 Percentile::Max => samples.above > 0,
                 _ => {
-                    let all =
-                        samples.n as f64 + to_come(samples.n, before.renewals.len(), (before, after), ahead);
+                    let all = samples.n as f64 + to_come(samples.n, before.renewals.len(), periods, ahead);
                     samples.above as f64 > all * (1.0 - percentile.quantile())
                 }
             };
-            distribution(limit, percentile, (before, after), of, is_lost)
+            distribution(limit, percentile, periods, of, is_lost)
         }
-        Subject::LateRenewals => late_renewals(limit, (before, after, settling), ahead),
+        Subject::LateRenewals => late_renewals(limit, periods, ahead),
         Subject::Unavailable => {
             let value = |period: &Period| period.unavailable.0 as f64;
             total(limit, value(before), value(after))
@@ -154,26 +160,26 @@ fn one(
 }
 
 /// Renewals that may still come: at the faster of both rates.
-fn to_come(since: u64, earlier: u64, (before, after): (&Period, &Period), ahead: Ahead) -> f64 {
+fn to_come(since: u64, earlier: u64, periods: Periods<'_>, ahead: Ahead) -> f64 {
     let rate = |n: u64, span: Nanos| if span == Nanos::ZERO { 0.0 } else { n as f64 / span.0 as f64 };
-    rate(since, after.span).max(rate(earlier, before.span)) * ahead.longest.0 as f64
+    rate(since, periods.since.span).max(rate(earlier, periods.before.span)) * ahead.longest.0 as f64
 }
 
 fn distribution(
     limit: Limit,
     percentile: Percentile,
-    (before, after): (&Period, &Period),
+    periods: Periods<'_>,
     of: impl Fn(&Period, f64) -> Samples,
     is_lost: impl Fn(&Samples) -> bool,
 ) -> Compared {
     let least = u64::from(percentile.samples_min());
-    let earlier = of(before, f64::INFINITY);
+    let earlier = of(periods.before, f64::INFINITY);
     let known = earlier.value.map(|value| value.0 as f64);
     let bound = match limit.bound {
         Bound::Absolute(bound) => Some(bound),
         Bound::Relative(change) => known.map(|value| value * (1.0 + change)),
     };
-    let since = of(after, bound.unwrap_or(f64::INFINITY));
+    let since = of(periods.since, bound.unwrap_or(f64::INFINITY));
     let found = since.value.map(|value| value.0 as f64);
     // No sample is longer than a maximum, if there is none.
     let nothing = percentile == Percentile::Max && since.n == 0;
@@ -205,11 +211,8 @@ fn distribution(
 
 /// The share of late renewals since the command began; since it has ended, if that is above the limit beyond
 /// chance: what goes on getting worse is diluted by what was before.
-fn late_renewals(
-    limit: Limit,
-    (before, after, settling): (&Period, &Period, Option<&Period>),
-    ahead: Ahead,
-) -> Compared {
+fn late_renewals(limit: Limit, periods: Periods<'_>, ahead: Ahead) -> Compared {
+    let Periods { before, since: after, settling } = periods;
     let (known, found) = (before.late_share(), after.late_share());
     let (bound, lacks_before) = match limit.bound {
         Bound::Absolute(bound) => (Some(bound), 0),
@@ -224,7 +227,7 @@ fn late_renewals(
         _ => None,
     });
     // They come in groups, so only the largest possible number of further ones counts.
-    let most = all as f64 + to_come(all, before.renewed(), (before, after), ahead);
+    let most = all as f64 + to_come(all, before.renewed(), periods, ahead);
     let is_lost = bound.is_some_and(|bound| lacks_after == 0 && after.late as f64 > bound * most);
     let is_leak = |settling: &&Period| {
         bound.is_some_and(|bound| poisson::below(settling.late) > bound * settling.renewed() as f64)
@@ -297,7 +300,7 @@ mod tests {
 
     fn judged(subject: Subject, limit: &str, before: &Period, after: &Period, ahead: Ahead) -> Compared {
         let limit = subject.limit(limit).unwrap_or_else(|error| panic!("{error}"));
-        judge(&[limit], (before, after, None), ahead).remove(0)
+        judge(&[limit], Periods { before, since: after, settling: None }, ahead).remove(0)
     }
 
     #[test]
@@ -372,7 +375,9 @@ mod tests {
         let limit = Subject::LateRenewals.limit("0.01%").expect("a limit");
         let judged = |settling: &Period, ahead| {
             let since = renewals(1_000_000, settling.late);
-            judge(&[limit], (&renewals(60_000, 0), &since, Some(settling)), ahead).remove(0)
+            let before = renewals(60_000, 0);
+            let periods = Periods { before: &before, since: &since, settling: Some(settling) };
+            judge(&[limit], periods, ahead).remove(0)
         };
         let leak = renewals(9_960, 40);
         let found = judged(&leak, END);

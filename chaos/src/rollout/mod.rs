@@ -15,10 +15,10 @@ mod track;
 mod watcher;
 
 pub use gate::{Gate, Plan, Progress};
-pub use judge::{Ahead, Compared, judge};
+pub use judge::{Ahead, Compared, Periods, judge};
 pub use limit::{Bound, Limit, LimitError, Subject};
 pub use period::Period;
-pub use report::{Ended, Report};
+pub use report::{Ended, Outcome, Report};
 pub use roster::{Looks, Roster};
 pub use watcher::Watcher;
 

@@ -1,7 +1,7 @@
 //! The report of a rollout, with both sides beside each other: as text, Markdown, a page, and JSON.
 
 use super::Verdict;
-use super::judge::Compared;
+use super::judge::{Compared, Periods};
 use super::period::{Failed, Period};
 use obol_observe::calendar;
 use obol_observe::plot::{Cell, Document};
@@ -127,16 +127,23 @@ impl Side {
     }
 }
 
+/// How a rollout has ended.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// Why it is that.
+    pub reasons: Vec<String>,
+    /// How the command has ended.
+    pub command: Ended,
+    /// The judged limits.
+    pub compared: Vec<Compared>,
+}
+
 impl Report {
     /// A report on both periods. `began` is in nanoseconds since 1970.
-    pub fn new(
-        cluster: String,
-        began: u64,
-        (verdict, reasons): (Verdict, Vec<String>),
-        command: Ended,
-        compared: Vec<Compared>,
-        (before, since): (&Period, &Period),
-    ) -> Self {
+    pub fn new(cluster: String, began: u64, outcome: Outcome, periods: Periods<'_>) -> Self {
+        let Outcome { verdict, reasons, command, compared } = outcome;
         Self {
             schema: SCHEMA,
             cluster,
@@ -147,8 +154,8 @@ impl Report {
             exercises: Vec::new(),
             hook: None,
             compared,
-            before: Side::of(before),
-            since: Side::of(since),
+            before: Side::of(periods.before),
+            since: Side::of(periods.since),
         }
     }
 
@@ -279,15 +286,17 @@ mod tests {
         let (before, since) = (period(100), period(150));
         let limits = [(Subject::Failover(Percentile::P90), "+20%"), (Subject::LateRenewals, "0.01%")];
         let limits = limits.map(|(subject, text)| subject.limit(text).expect("a limit"));
-        let compared = judge(&limits, (&before, &since, None), Ahead { longest: Nanos::ZERO });
+        let periods = Periods { before: &before, since: &since, settling: None };
+        let compared = judge(&limits, periods, Ahead { longest: Nanos::ZERO });
         let command = Ended {
             command: "deploy <1.4>".to_owned(),
             status: Some("exit status: 0".to_owned()),
             succeeded: true,
             took: 12.5,
         };
-        let verdict = (Verdict::Failed, vec!["failover p90".to_owned()]);
-        Report::new("prod".to_owned(), 0, verdict, command, compared, (&before, &since))
+        let reasons = vec!["failover p90".to_owned()];
+        let outcome = Outcome { verdict: Verdict::Failed, reasons, command, compared };
+        Report::new("prod".to_owned(), 0, outcome, periods)
     }
 
     #[test]

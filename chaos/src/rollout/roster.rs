@@ -52,7 +52,7 @@ pub struct Looks(Option<(usize, Vec<String>)>);
 impl Looks {
     /// Takes a look: how healthy the cluster is and why not, and its roster unless it may be worse than
     /// before. Returns whether it is as good as before.
-    pub fn take(&mut self, (health, reasons): (Health, &[String]), roster: Option<&Roster>) -> bool {
+    pub fn take(&mut self, health: Health, reasons: &[String], roster: Option<&Roster>) -> bool {
         let (mut bad, mut why) = roster.map(Roster::worse).unwrap_or_default();
         if health != Health::Healthy && (roster.is_some() || !health.serves()) {
             bad += reasons.len().max(1);

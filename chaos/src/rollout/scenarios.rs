@@ -106,7 +106,7 @@ impl Cluster {
                 health,
                 reasons: self.reasons.clone(),
             };
-            self.track.take(&snapshot, (Vec::new(), &[]), |_| None);
+            self.track.take(&snapshot, Vec::new(), &[], |_| None);
         }
     }
 
@@ -123,7 +123,7 @@ impl Cluster {
     /// Why the gate refuses it, as its members are concerned.
     fn refused(&self) -> String {
         let mut looks = Looks::default();
-        looks.take((Health::Healthy, &[]), Some(&self.roster()));
+        looks.take(Health::Healthy, &[], Some(&self.roster()));
         looks.best().into_iter().chain(self.roster().crashes()).collect::<Vec<_>>().join("; ")
     }
 }
@@ -198,7 +198,7 @@ fn who_cannot_act_only_while_a_view_changes_is_not_said_not_to_have_come_back() 
     let mut looks = Looks::default();
     let mut look = |cluster: &Cluster, reason: &str| {
         let reasons = [reason.to_owned()];
-        assert!(!looks.take((Health::Degraded, &reasons), Some(&cluster.roster())));
+        assert!(!looks.take(Health::Degraded, &reasons, Some(&cluster.roster())));
     };
     cluster.steps(1);
     look(&cluster, "app-3 failed");
@@ -210,8 +210,8 @@ fn who_cannot_act_only_while_a_view_changes_is_not_said_not_to_have_come_back() 
     assert_eq!(looks.best(), why);
     // One good look is enough.
     let mut looks = Looks::default();
-    assert!(!looks.take((Health::Unavailable, &[]), None));
-    assert!(looks.take((Health::Degraded, &["app-3 failed".to_owned()]), None), "that is allowed");
+    assert!(!looks.take(Health::Unavailable, &[], None));
+    assert!(looks.take(Health::Degraded, &["app-3 failed".to_owned()], None), "that is allowed");
     assert_eq!(looks.best(), [""; 0]);
 }
 
@@ -235,7 +235,7 @@ fn a_cluster_that_is_degraded_is_so_for_as_long_as_it_was() {
     cluster.steps(20);
     cluster.reasons.clear();
     cluster.steps(20);
-    let (_, since, _) = cluster.track.periods();
+    let since = cluster.track.periods().since;
     assert_eq!((since.degraded, since.unavailable), (Nanos::from_millis(2000), Nanos::ZERO));
 }
 
@@ -360,7 +360,7 @@ fn a_coordinator_that_is_removed_without_another_in_its_place_is_missed_whicheve
         cluster.refused()
     );
     // It can be allowed.
-    assert!(Looks::default().take((Health::Healthy, &[]), None));
+    assert!(Looks::default().take(Health::Healthy, &[], None));
 }
 
 #[test]

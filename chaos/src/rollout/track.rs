@@ -1,12 +1,13 @@
 //! What a rollout is judged by, made of one snapshot after the other.
 
+use super::judge::Periods;
 use super::period::{Failed, Period, outage};
 use super::roster::{Member, Roster};
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::metrics::{Counter, Histogram};
-use obol_membership::view::Change;
+use obol_membership::view::{Change, Departed};
 use obol_membership::{Kind, View};
-use obol_observe::failovers::{self, Dead, Departures};
+use obol_observe::failovers::{self, Dead, Departures, Removal};
 use obol_observe::histograms::Histograms;
 use obol_observe::missed::is_client;
 use obol_observe::{Health, ObservedEvent, Process, Snapshot};
@@ -29,7 +30,28 @@ enum Stage {
 }
 
 /// One process in one life and one seat.
-type Key = (Name, u32, u64, u16);
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    name: Name,
+    pid: u32,
+    started: u64,
+    seat: u16,
+}
+
+/// What the last snapshot has shown.
+#[derive(Clone, Copy)]
+struct Last {
+    at: Instant,
+    serves: bool,
+    is_healthy: bool,
+}
+
+/// A member that can act.
+struct Acting {
+    name: Name,
+    kind: Kind,
+    who: Incarnation,
+}
 
 /// Renewals of a process: in time, and late or without a majority.
 type Renewed = (u64, u64);
@@ -61,8 +83,7 @@ pub(super) struct Track {
     before: Period,
     since: Period,
     settling: Period,
-    /// When the last snapshot was taken, whether the cluster served, and whether it was healthy.
-    last: Option<(Instant, bool, bool)>,
+    last: Option<Last>,
     renewed: BTreeMap<Key, Renewed>,
     /// Events, oldest first, and whether some came since the failovers were made of them.
     events: Vec<ObservedEvent>,
@@ -84,7 +105,7 @@ pub(super) struct Track {
     baseline: Members,
     present: Members,
     /// Those that can act now.
-    acting: Vec<(Name, Kind, Incarnation)>,
+    acting: Vec<Acting>,
 }
 
 /// Whether a process is a member that does what it is for.
@@ -96,28 +117,29 @@ fn acts(process: &Process, snapshot: &Snapshot) -> bool {
 impl Track {
     pub(super) fn begin(&mut self) {
         self.stage = Stage::Since;
-        self.split = self.last.map(|(at, ..)| at);
+        self.split = self.last.map(|last| last.at);
         self.baseline.clone_from(&self.present);
     }
 
     pub(super) fn settle(&mut self) {
         self.stage = Stage::Settling;
-        self.settles = self.last.map(|(at, ..)| at);
+        self.settles = self.last.map(|last| last.at);
     }
 
     pub(super) const fn set_exercises(&mut self, exercises: bool) {
         self.exercises = exercises;
     }
 
-    pub(super) fn periods(&mut self) -> (&Period, &Period, Option<&Period>) {
+    pub(super) fn periods(&mut self) -> Periods<'_> {
         self.take_failovers();
-        (&self.before, &self.since, (self.stage == Stage::Settling).then_some(&self.settling))
+        let settling = (self.stage == Stage::Settling).then_some(&self.settling);
+        Periods { before: &self.before, since: &self.since, settling }
     }
 
     pub(super) fn roster(&self) -> Roster {
-        let at = self.last.map_or(Instant::ZERO, |(at, ..)| at);
+        let at = self.last.map_or(Instant::ZERO, |last| last.at);
         let settled_for = self.settles.map_or(Nanos::ZERO, |settles| at.since(settles));
-        let member = |&(name, kind, who): &(Name, Kind, Incarnation)| {
+        let member = |&Acting { name, kind, who }: &Acting| {
             let joined = self.members.get(&who);
             let lives = self.lives.get(&(name, kind)).copied().unwrap_or(0);
             let age = joined.map_or(Nanos::ZERO, |joined| at.since(joined.at));
@@ -139,7 +161,8 @@ impl Track {
     pub(super) fn take(
         &mut self,
         snapshot: &Snapshot,
-        (events, spans): (Vec<ObservedEvent>, &[Histograms]),
+        events: Vec<ObservedEvent>,
+        spans: &[Histograms],
         host: impl Fn(u32) -> Option<u8>,
     ) {
         let is_first = self.began.is_none();
@@ -153,13 +176,13 @@ impl Track {
         let renewed: Vec<Renewed> =
             snapshot.all_processes().filter_map(|process| self.renewals(process, is_first)).collect();
         if let Some(view) = snapshot.view.as_deref() {
-            self.take_view(view, (is_first, at), host);
+            self.take_view(view, is_first, at, host);
         }
         let last = self.last;
         for period in self.current() {
-            period.span = period.span.saturating_add(last.map_or(Nanos::ZERO, |(then, ..)| at.since(then)));
-            let unserved = outage(last.map(|(then, served, _)| (then, served)), (at, serves));
-            let unhealthy = outage(last.map(|(then, _, healthy)| (then, healthy)), (at, is_healthy));
+            period.span = period.span.saturating_add(last.map_or(Nanos::ZERO, |last| at.since(last.at)));
+            let unserved = outage(last.map(|last| (last.at, last.serves)), (at, serves));
+            let unhealthy = outage(last.map(|last| (last.at, last.is_healthy)), (at, is_healthy));
             period.unavailable = period.unavailable.saturating_add(unserved);
             period.degraded = period.degraded.saturating_add(unhealthy);
             for (timely, late) in &renewed {
@@ -170,9 +193,10 @@ impl Track {
                 period.renewals.add(counts);
             }
         }
-        self.last = Some((at, serves, is_healthy));
+        self.last = Some(Last { at, serves, is_healthy });
         let acting = snapshot.all_processes().filter(|process| acts(process, snapshot));
-        self.acting = acting.map(|process| (process.name, process.kind, process.incarnation)).collect();
+        let acting = acting.map(|p| Acting { name: p.name, kind: p.kind, who: p.incarnation });
+        self.acting = acting.collect();
     }
 
     /// The periods that a snapshot belongs to now.
@@ -191,14 +215,15 @@ impl Track {
         let of = |counter| process.counter(counter);
         let late = of(Counter::RenewalsLate).saturating_add(of(Counter::RenewalsFailed));
         let now = (of(Counter::RenewalsOnTime), late);
-        let key = (process.name, process.process.pid, process.process.started, process.seat);
+        let life = process.process;
+        let key = Key { name: process.name, pid: life.pid, started: life.started, seat: process.seat };
         // What a process has counted that was not there at the first snapshot is all new.
         let known = self.renewed.insert(key, now).or((!is_first).then_some((0, 0)))?;
         let grown = (now.0.saturating_sub(known.0), now.1.saturating_sub(known.1));
         (grown != (0, 0)).then_some(grown)
     }
 
-    fn take_view(&mut self, view: &View, (is_first, now): (bool, Instant), host: impl Fn(u32) -> Option<u8>) {
+    fn take_view(&mut self, view: &View, is_first: bool, now: Instant, host: impl Fn(u32) -> Option<u8>) {
         let first = *self.first_view.get_or_insert(view.id);
         let reported = |who: Incarnation| {
             view.changes.iter().find_map(|change| match *change {
@@ -210,7 +235,9 @@ impl Track {
             let (accuser, reason) = reported(who).unzip();
             Dead { who, accuser: accuser.unwrap_or(Incarnation::NONE), reason }
         };
-        let departed = view.departed.iter().map(|gone| (dead(gone.incarnation), gone.at, gone.left));
+        let removal =
+            |gone: &Departed| Removal { dead: dead(gone.incarnation), at: gone.at, left: gone.left };
+        let departed = view.departed.iter().map(removal);
         self.departures.learn(view.id, departed);
         let (mut joined, mut left, mut failed) = (0, 0, Vec::new());
         let is_of_rollout = self.stage != Stage::Before && !self.exercises;

@@ -1,7 +1,7 @@
 //! Watches a cluster through a rollout, by one-sided READs.
 
 use super::Roster;
-use super::period::Period;
+use super::judge::Periods;
 use super::track::Track;
 use obol_fabric::Name;
 use obol_node::SiteError;
@@ -50,9 +50,8 @@ impl Watcher {
         self.track.set_exercises(exercises);
     }
 
-    /// The periods before the command, and since, with their failovers, and what is since the end of the
-    /// command.
-    pub fn periods(&mut self) -> (&Period, &Period, Option<&Period>) {
+    /// The periods so far, with their failovers.
+    pub fn periods(&mut self) -> Periods<'_> {
         self.track.periods()
     }
 
@@ -76,7 +75,7 @@ impl Watcher {
         self.polls += 1;
         let deployment = self.observer.deployment();
         let host = |region| deployment.host_of(region).filter(|_| deployment.network.is_some());
-        self.track.take(&snapshot, (events, &spans), host);
+        self.track.take(&snapshot, events, &spans, host);
         let Snapshot { health, reasons, .. } = snapshot;
         (health, reasons)
     }

@@ -163,7 +163,7 @@ fn make_keys(file: &Path, out: &Path, days: u16) -> Result<(), Failure> {
     ))?;
     for (number, host) in (1..).zip(&hosts.hosts) {
         let directory = out.join(host.address.to_string());
-        authority.issue(&directory, (host.address, number), &duties(host), days).map_err(Failure::failed)?;
+        authority.issue(&directory, host.address, number, &duties(host), days).map_err(Failure::failed)?;
         output::line(format_args!("{}  for host {number}, valid for {days} days", directory.display()))?;
     }
     Ok(())

@@ -19,7 +19,7 @@
 
 use crate::input::Action;
 use crate::screens::{About, Screen};
-use crate::state::chaos::{Run, SCREEN};
+use crate::state::chaos::{Run, Running, SCREEN};
 use crate::state::table::Move;
 use crate::state::{Effect, Model, RowId};
 use crate::theme::Tone;
@@ -238,10 +238,10 @@ fn draw_runs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let inside =
         canvas.frame(area, &[Cell::new("Runs", Tone::Title)], &[Cell::new("newest first", Tone::Dim)]);
     let mut lines: Vec<(String, Tone)> = Vec::new();
-    if let Some((drill, since, asked)) = &chaos.running {
+    if let Some(Running { drill, since, is_aborted }) = &chaos.running {
         let all = model.live.failovers();
         let mine: Vec<_> = all.iter().filter(|failover| failover.began >= *since).collect();
-        let word = if *asked { "aborting" } else { "running" };
+        let word = if *is_aborted { "aborting" } else { "running" };
         let done = chaos.done.map_or(String::new(), |(done, of)| format!("  {done} of {of} repetitions,"));
         let so_far = match mine.len() {
             1 => "1 failover".to_owned(),

@@ -60,6 +60,15 @@ pub(crate) enum DrillUpdate {
     Ended { found: Result<Box<Journal>, String> },
 }
 
+/// A drill that runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Running {
+    pub(crate) drill: String,
+    pub(crate) since: Instant,
+    /// It was aborted, and has not ended yet.
+    pub(crate) is_aborted: bool,
+}
+
 /// The chaos screen's state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Chaos {
@@ -70,8 +79,7 @@ pub(crate) struct Chaos {
     pub(crate) preview: Option<(String, Result<Preview, String>)>,
     /// The armed drill.
     pub(crate) armed: Option<String>,
-    /// The running drill, since when, and whether it was aborted.
-    pub(crate) running: Option<(String, Instant, bool)>,
+    pub(crate) running: Option<Running>,
     /// Its completed repetitions, and their total.
     pub(crate) done: Option<(u32, u32)>,
     /// The running repetition and step, and its stages so far.
@@ -84,10 +92,10 @@ impl Chaos {
     /// A short warning for every screen of what can hit the cluster.
     pub(crate) fn banner(&self, keymap: &Keymap) -> Option<String> {
         match (&self.running, &self.armed) {
-            (Some((drill, _, false)), _) => {
+            (Some(Running { drill, is_aborted: false, .. }), _) => {
                 Some(keymap.fill(&format!("DRILL {drill} RUNNING  {{abort-drill}} aborts")))
             }
-            (Some((drill, _, true)), _) => Some(format!("DRILL {drill} ABORTING")),
+            (Some(Running { drill, is_aborted: true, .. }), _) => Some(format!("DRILL {drill} ABORTING")),
             (None, Some(drill)) => {
                 Some(keymap.fill(&format!("ARMED {drill}  {{run-drill}} runs it  {{arm}} disarms")))
             }
@@ -165,7 +173,7 @@ impl Model {
         let Some(drill) = self.chaos.armed.take() else {
             return self.refuse("nothing is armed: {arm} on screen 6 arms a drill");
         };
-        self.chaos.running = Some((drill.clone(), self.now, false));
+        self.chaos.running = Some(Running { drill: drill.clone(), since: self.now, is_aborted: false });
         self.chaos.done = None;
         self.chaos.stages = None;
         effects.push(Effect::RunDrill(drill));
@@ -174,10 +182,10 @@ impl Model {
 
     /// Aborts the running drill.
     pub(crate) fn abort(&mut self, effects: &mut Vec<Effect>) -> bool {
-        let Some((_, _, asked)) = &mut self.chaos.running else {
+        let Some(running) = &mut self.chaos.running else {
             return self.refuse("no drill of this console runs");
         };
-        *asked = true;
+        running.is_aborted = true;
         effects.push(Effect::AbortDrill);
         true
     }
@@ -204,8 +212,8 @@ impl Model {
             DrillUpdate::Ended { found } => {
                 self.chaos.done = None;
                 self.chaos.stages = None;
-                let Some((drill, began, _)) = self.chaos.running.take() else { return false };
-                self.chaos.runs.push_front(Run { drill, began, ended: self.now, found });
+                let Some(Running { drill, since, .. }) = self.chaos.running.take() else { return false };
+                self.chaos.runs.push_front(Run { drill, began: since, ended: self.now, found });
                 self.chaos.runs.truncate(RUNS_MAX);
                 // The preview is outdated.
                 self.chaos.preview = None;

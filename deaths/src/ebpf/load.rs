@@ -160,18 +160,18 @@ fn place(mut program: Program<'_>, types: &Types, maps: &Maps) -> Result<(Pin, O
     let load =
         |kind, attach, flags| sys::load(target, kind, attach, flags, &program.code, function).map_err(failed);
     match kind {
-        "syscall" => load(sys::SYSCALL, (0, 0), sys::SLEEPABLE).map(|fd| (pin, fd)),
+        "syscall" => load(sys::SYSCALL, sys::Attach::default(), sys::SLEEPABLE).map(|fd| (pin, fd)),
         "fentry" => {
             let function = types.function(target).ok_or_else(|| {
                 let error = io::Error::new(io::ErrorKind::NotFound, "this kernel has no such function");
                 failed((error, String::new()))
             })?;
-            let fd = load(sys::TRACING, (sys::FENTRY, function), 0)?;
+            let fd = load(sys::TRACING, sys::Attach { as_type: sys::FENTRY, to: function }, 0)?;
             let link = sys::attach(fd.as_fd(), None).map_err(|error| failed((error, String::new())))?;
             Ok((pin, link))
         }
         "raw_tp" => {
-            let fd = load(sys::RAW_TRACEPOINT, (0, 0), 0)?;
+            let fd = load(sys::RAW_TRACEPOINT, sys::Attach::default(), 0)?;
             let name = CString::new(target).map_err(|_| EbpfError::Object)?;
             let link =
                 sys::attach(fd.as_fd(), Some(&name)).map_err(|error| failed((error, String::new())))?;

@@ -219,12 +219,20 @@ fn function_type() -> io::Result<OwnedFd> {
     unsafe { bpf_fd(BTF_LOAD, &mut wanted) }
 }
 
+/// How a program is attached; zero where its kind says it.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Attach {
+    pub(super) as_type: u32,
+    /// The number of a kernel type.
+    pub(super) to: u32,
+}
+
 /// Loads a program, in which another function may begin with the instruction `function`. If the
 /// verifier rejects it, the text is the end of its log.
 pub(super) fn load(
     name: &str,
     kind: u32,
-    (attach_type, attach_to): (u32, u32),
+    attach: Attach,
     flags: u32,
     code: &[[u8; 8]],
     function: Option<usize>,
@@ -240,8 +248,8 @@ pub(super) fn load(
     wanted.license = c"GPL".as_ptr() as u64;
     wanted.flags = flags;
     wanted.name = short(name);
-    wanted.attach_type = attach_type;
-    wanted.attach_to = attach_to;
+    wanted.attach_type = attach.as_type;
+    wanted.attach_to = attach.to;
     if let Some(types) = &types {
         wanted.btf = raw(types.as_fd());
         wanted.func_info_bytes = size_of::<FunctionInfo>() as u32;

@@ -26,14 +26,14 @@ use obol_fabric::host::{Cluster, GATEWAY_FLAG, HostError, Region, Wake, clock};
 use obol_fabric::metrics::{self, COUNTER_WORDS, CounterSlot};
 use obol_fabric::slots;
 use obol_fabric::types::{Address, Instant, Name, Nanos, RegionOwner};
-use obol_identity::{Admit, Duty, IdentityError, ServerKeys};
+use obol_identity::{Admit, Duty, IdentityError, Need, ServerKeys};
 pub(crate) use pulse::{BareDatagrams, SessionKey};
-use pulse::{Informant, PulseThread, Pulses, start_sessions};
+use pulse::{Informant, PulseOutlets, PulseThread, Pulses, start_sessions};
 pub use pulse::{
     PulseBlock, PulseDelays, PulseFrame, PulsePath, PulsePathState, PulsePeer, PulseReport, PulseReports,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use server::Server;
+use server::{Incoming, Server};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
@@ -280,7 +280,8 @@ pub fn serve(
     // For all threads, which run briefly: otherwise the watching one is woken on the core of the process
     // that dies, and waits until its memory is released. An older kernel schedules them like any other.
     let _ = sched::set_slice(None, Slice::Short);
-    let keys = ServerKeys::load(&config.identity, (cluster.nonce(), host, Duty::Gateway))?;
+    let keys =
+        ServerKeys::load(&config.identity, Need { nonce: cluster.nonce(), host, duty: Duty::Gateway })?;
     let kernel = |doing| move |error| HostError::Kernel { doing, error };
     let listen = |error| GatewayError::Listen { address, error };
     let listener = TcpListener::bind(address).map_err(listen)?;
@@ -300,9 +301,13 @@ pub fn serve(
         .as_ref()
         .map(|pulse| {
             let pulses = Pulses::default();
-            let own = (Informant::new(cluster, endpoint.region(), me), counts.clone());
-            let reports = (outlets.pulses.clone(), Arc::clone(&outlets.trace));
-            let threads = PulseThread::new(host, (config, pulse), &pulses, own, reports);
+            let outlets = PulseOutlets {
+                informant: Informant::new(cluster, endpoint.region(), me),
+                counts: counts.clone(),
+                reports: outlets.pulses.clone(),
+                trace: Arc::clone(&outlets.trace),
+            };
+            let threads = PulseThread::new(host, config, pulse, &pulses, outlets);
             (pulses, threads)
         })
         .unzip();
@@ -312,8 +317,9 @@ pub fn serve(
         cluster,
         endpoint.region(),
         me,
-        (config, readers_max),
-        (inputs, Arc::clone(&wake)),
+        config,
+        readers_max,
+        Incoming { inputs, wake: Arc::clone(&wake) },
         counts.clone(),
     )
     .map_err(kernel("wait for connections"))?
@@ -336,14 +342,14 @@ pub fn serve(
             builder.spawn_scoped(scope, move || thread.run(ended)).map(drop)
         });
         let sessions =
-            pulses.as_ref().map_or(Ok(()), |to| start_sessions(cluster, config, (to, &watching), &ended));
+            pulses.as_ref().map_or(Ok(()), |to| start_sessions(cluster, config, to, &watching, &ended));
         let started =
             serving.and(admitting).map(drop).and(pulsing).and(sessions).map_err(kernel("start a thread"));
         if started.is_ok() {
             ready(address);
             let threads = [Liveness::new(&wake, served), Liveness::new(&admit_wake, admitted)];
             let relay = Relay { inbox, tracked: notices.map(|notices| Tracked::new(notices, own.region)) };
-            watch((&mut endpoint, relay), cluster, stop, &watch_commands, (threads, alive));
+            watch(&mut endpoint, relay, cluster, stop, &watch_commands, threads, alive);
         }
         ended.store(true, Ordering::Release);
         wake.wake();
@@ -364,11 +370,13 @@ fn descriptors() -> usize {
 
 /// Watches processes for the serving thread until `stop` is set.
 fn watch(
-    (endpoint, mut relay): (&mut obol_fabric::shm::Endpoint, Relay),
+    endpoint: &mut obol_fabric::shm::Endpoint,
+    mut relay: Relay,
     cluster: &Cluster,
     stop: &AtomicBool,
     commands: &mpsc::Receiver<WatchCommand>,
-    (mut threads, mut alive): ([Liveness<'_>; 2], impl FnMut()),
+    mut threads: [Liveness<'_>; 2],
+    mut alive: impl FnMut(),
 ) {
     let mut due = Instant::ZERO;
     endpoint.run(&mut relay, stop, |Relay { tracked, .. }, endpoint| {

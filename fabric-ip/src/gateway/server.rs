@@ -91,15 +91,23 @@ pub(super) struct Server {
     buffer: Vec<u8>,
 }
 
+/// What other threads have for the server, and what wakes it for that.
+pub(super) struct Incoming {
+    pub(super) inputs: Receiver<Input>,
+    pub(super) wake: Arc<Wake>,
+}
+
 impl Server {
     pub(super) fn new(
         cluster: &Cluster,
         region: &Region,
         me: RegionOwner,
-        (config, readers_max): (&Config, usize),
-        (inputs, wake): (Receiver<Input>, Arc<Wake>),
+        config: &Config,
+        readers_max: usize,
+        incoming: Incoming,
         counts: Counts,
     ) -> std::io::Result<Self> {
+        let Incoming { inputs, wake } = incoming;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &*wake, EventData::new_u64(WAKE), EventFlags::IN)?;
         Ok(Self {
@@ -209,7 +217,7 @@ impl Server {
             return;
         }
         let from = self.config.address(region, generation);
-        let mut session = Session::new(stream, region, (role, claims), from);
+        let mut session = Session::new(stream, region, role, claims, from);
         session.used = self.turn;
         Reply::Welcome { clock: clock::now() }.encode(&mut session.stream.output);
         self.sessions.insert(number, session);
@@ -273,7 +281,7 @@ impl Server {
         account.watches -= session.watches.len();
         account.questions -= usize::from(session.asks);
         for seat in &session.watches {
-            self.unwatch((number, session.payer), *seat);
+            self.unwatch(number, session.payer, *seat);
         }
     }
 
@@ -396,7 +404,7 @@ impl Server {
                 if session.watches.remove(&seat) {
                     let payer = session.payer;
                     self.accounts.of(payer).watches -= 1;
-                    self.unwatch((number, payer), seat);
+                    self.unwatch(number, payer, seat);
                 }
                 0
             }
@@ -549,7 +557,7 @@ impl Server {
         }
     }
 
-    fn unwatch(&mut self, (number, payer): (u64, Payer), seat: Seat) {
+    fn unwatch(&mut self, number: u64, payer: Payer, seat: Seat) {
         let Entry::Occupied(mut watched) = self.watched.entry(seat) else { return };
         watched.get_mut().sessions.retain(|session| *session != number);
         if watched.get().sessions.is_empty() {

@@ -54,7 +54,7 @@ const fn remote(at: Target) -> Remote {
 }
 
 impl Session {
-    pub(super) fn new(stream: Stream, region: u32, (role, claims): (Role, Claims), from: Address) -> Self {
+    pub(super) fn new(stream: Stream, region: u32, role: Role, claims: Claims, from: Address) -> Self {
         Self {
             stream,
             region,

@@ -5,7 +5,7 @@ use keys::Authority;
 use obol_fabric::host::Wake;
 use obol_fabric::types::Instant;
 use obol_fabric::version::Release;
-use obol_identity::{Admit, Identity, ServerKeys};
+use obol_identity::{Admit, Identity, Need, ServerKeys};
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -70,7 +70,7 @@ impl Served {
         let host = Identity::load(directory).expect("keys").claims(NONCE).expect("of this cluster").host;
         let duty = [Duty::Agent, Duty::Observer]
             .into_iter()
-            .find_map(|duty| ServerKeys::load(directory, (NONCE, host, duty)).ok());
+            .find_map(|duty| ServerKeys::load(directory, Need { nonce: NONCE, host, duty }).ok());
         let keys = duty.expect("keys");
         let stop = Arc::new((AtomicBool::new(false), Wake::new().expect("made")));
         let ended = Arc::clone(&stop);

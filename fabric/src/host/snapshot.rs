@@ -28,6 +28,23 @@ const PAGE_BYTES: usize = (page::END + 1) * 8;
 /// A seat's fixed part, its counters and the head of its flight recorder lie side by side.
 const SEAT_BYTES: usize = size_of::<Seat>() + COUNTER_WORDS * 8 + 8;
 
+/// A taken seat, as it was when its flight recorder was read last.
+#[derive(Clone, Copy, Debug)]
+struct KnownSeat {
+    seat: u16,
+    /// Its occupant, as [`RegionSnapshot::who`] has it.
+    who: u64,
+    /// The number of recorded events.
+    noted: u64,
+}
+
+impl KnownSeat {
+    /// One whose flight recorder was not read yet.
+    const fn new(seat: u16) -> Self {
+        Self { seat, who: 0, noted: 0 }
+    }
+}
+
 /// A region's file, and what is known of its contents.
 #[derive(Debug)]
 pub struct RegionFile {
@@ -40,8 +57,8 @@ pub struct RegionFile {
     buckets: [(usize, usize); HISTOGRAMS],
     /// The number of snapshots of histograms.
     distributions: u32,
-    /// The taken seats, the owner's first: number, occupant, and number of recorded events.
-    seats: Vec<(u16, u64, u64)>,
+    /// The taken seats, the owner's first.
+    seats: Vec<KnownSeat>,
 }
 
 impl RegionFile {
@@ -206,11 +223,11 @@ impl RegionSnapshot {
         } else {
             // The owner's was copied with the head.
             for n in 1..source.seats.len() {
-                self.copy(&source.file, self.layout.seat(source.seats[n].0), SEAT_BYTES)?;
+                self.copy(&source.file, self.layout.seat(source.seats[n].seat), SEAT_BYTES)?;
             }
         }
         (source.snapshots, source.view) = (source.snapshots % ALL_EVERY + 1, id);
-        self.held.seats.extend(source.seats.iter().map(|(seat, ..)| seat));
+        self.held.seats.extend(source.seats.iter().map(|known| known.seat));
         self.copy_recorders(source, wanted.recorder)?;
         if wanted.slots {
             self.copy_slots(&source.file, torn)?;
@@ -252,12 +269,12 @@ impl RegionSnapshot {
         for seat in 1..self.layout.limits().seats as u16 {
             self.copy(&source.file, self.layout.seat(seat), SEAT_BYTES)?;
             if self.who(seat) >> 32 != 0 {
-                let known = source.seats.iter().find(|(known, ..)| *known == seat);
-                found.push(known.copied().unwrap_or((seat, 0, 0)));
+                let known = source.seats.iter().find(|known| known.seat == seat);
+                found.push(known.copied().unwrap_or(KnownSeat::new(seat)));
             }
         }
-        let owner = source.seats.first().copied().filter(|(seat, ..)| *seat == 0).unwrap_or((0, 0, 0));
-        found.insert(0, owner);
+        let owner = source.seats.first().copied().filter(|known| known.seat == 0);
+        found.insert(0, owner.unwrap_or(KnownSeat::new(0)));
         source.seats = found;
         Ok(())
     }
@@ -271,12 +288,13 @@ impl RegionSnapshot {
     /// request.
     fn copy_recorders(&mut self, source: &mut RegionFile, owners: bool) -> io::Result<()> {
         for n in 0..source.seats.len() {
-            let (seat, who, noted) = source.seats[n];
+            let KnownSeat { seat, who, noted } = source.seats[n];
             let at = self.layout.recorder(seat);
             let now = (self.who(seat), self.word(at as usize).load(Ordering::Relaxed));
             if now != (who, noted) || owners && seat == 0 {
                 self.copy(&source.file, at, self.layout.recorder_bytes())?;
-                source.seats[n] = (seat, now.0, self.word(at as usize).load(Ordering::Relaxed));
+                let noted = self.word(at as usize).load(Ordering::Relaxed);
+                source.seats[n] = KnownSeat { seat, who: now.0, noted };
                 self.held.recorders.push(seat);
             }
         }

@@ -13,14 +13,23 @@ use core::sync::atomic::{AtomicU64, Ordering};
 /// The maximum number of reads of a page during its publication before it counts as torn.
 pub const TORN_READS_MAX: u32 = 16;
 
+/// What a copy of a region says nothing about itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Taken {
+    /// The generation of the region's owner.
+    pub generation: u32,
+    /// The relation of the owner's clock to this host's.
+    pub clock: ClockRelation,
+    /// When the READ was started, by the own clock.
+    pub read_at: Instant,
+}
+
 /// A region at about one moment: header, lease page, seats, histograms, view and slots.
 #[derive(Debug)]
 pub struct RegionCopy {
     words: Box<[AtomicU64]>,
     layout: Layout,
-    generation: u32,
-    clock: ClockRelation,
-    read_at: Instant,
+    taken: Taken,
 }
 
 impl RegionCopy {
@@ -33,18 +42,13 @@ impl RegionCopy {
 
     /// From the bytes of a region; one that is not whole is as if its owner had stopped while it
     /// published the lease page.
-    pub fn new(
-        raw: &[u8],
-        whole: bool,
-        layout: Layout,
-        (generation, clock, read_at): (u32, ClockRelation, Instant),
-    ) -> Self {
+    pub fn new(raw: &[u8], whole: bool, layout: Layout, taken: Taken) -> Self {
         let words = memory::zeroed(raw.len());
         memory::copy_in(&words, raw);
         if let Some(sequence) = words.get(layout.page() as usize / 8).filter(|_| !whole) {
             sequence.fetch_or(1, Ordering::Relaxed);
         }
-        Self { words, layout, generation, clock, read_at }
+        Self { words, layout, taken }
     }
 
     /// A reader of its contents, without value areas and lanes.
@@ -54,16 +58,16 @@ impl RegionCopy {
 
     /// The generation of the region's owner.
     pub const fn generation(&self) -> u32 {
-        self.generation
+        self.taken.generation
     }
 
     /// The relation of the owner's clock to this host's. Stamps in the copy are the owner's.
     pub const fn clock(&self) -> ClockRelation {
-        self.clock
+        self.taken.clock
     }
 
     /// When the READ was started, by the own clock.
     pub const fn read_at(&self) -> Instant {
-        self.read_at
+        self.taken.read_at
     }
 }

@@ -26,7 +26,7 @@ use crate::host::region::Region;
 use crate::host::table::{GATEWAY_FLAG, PER_HOST, REGIONS};
 use crate::layout::{PERMIT_ENTRIES, Permits as Words};
 use crate::memory;
-use crate::rights::{Change, PartPermissions, Permission, Writers};
+use crate::rights::{Change, Entry, PartPermissions, Permission, Writers};
 use crate::types::{Instant, Nanos, RegionOwner};
 use core::mem::offset_of;
 use core::ops::Range;
@@ -48,15 +48,15 @@ fn entries(of: &Region) -> &[AtomicU64] {
     of.part(of.layout().permits() + offset_of!(Words, entries) as u32, PERMIT_ENTRIES * 8)
 }
 
-/// Region, generation (0 for all), and whether its WRITEs are refused. Never 0.
-const fn entry((region, generation, refused): (u32, u32, bool)) -> u64 {
+/// The word of an entry. Never 0.
+const fn word_of(Entry { region, generation, refused }: Entry) -> u64 {
     (region as u64 + 1) << 33 | (refused as u64) << 32 | generation as u64
 }
 
-const fn entry_of(word: u64) -> Option<(u32, u32, bool)> {
+const fn entry_of(word: u64) -> Option<Entry> {
     match (word >> 33) as u32 {
         0 => None,
-        region => Some((region - 1, word as u32, word >> 32 & 1 != 0)),
+        region => Some(Entry { region: region - 1, generation: word as u32, refused: word >> 32 & 1 != 0 }),
     }
 }
 
@@ -68,11 +68,9 @@ fn allows(of: &Region, writer: RegionOwner, offset: u32, bytes: u32) -> bool {
         return true;
     }
     let known = entries(of).iter().filter_map(|word| entry_of(word.load(Ordering::Acquire)));
-    let of_it = known.filter(|&(region, generation, _)| {
-        region == writer.region && (generation == 0 || generation == writer.generation)
-    });
+    let of_it = known.filter(|it| it.is_for(writer));
     // One for this process says more than one for all owners of its region.
-    let said = of_it.max_by_key(|&(_, generation, _)| generation).map(|(_, _, refused)| refused);
+    let said = of_it.max_by_key(|it| it.generation).map(|it| it.refused);
     // After the entries: an owner changes this before it removes any.
     !said.unwrap_or_else(|| word(of, offset_of!(Words, refused)).load(Ordering::Acquire) != 0)
 }
@@ -231,17 +229,17 @@ impl Permits {
     fn publish(&self) {
         self.set(offset_of!(Words, refused), u64::from(self.given.refuses_others()));
         let (slots, wanted) = (entries(&self.own), self.given.entries());
-        let key = |(region, generation, _): (u32, u32, bool)| (region, generation);
+        let key = |it: Entry| (it.region, it.generation);
         let held = |slot: &AtomicU64| entry_of(slot.load(Ordering::Relaxed)).map(key);
         // What is dropped first agrees with the rest, or was replaced by one for all owners.
         let stays =
             |slot: &&AtomicU64| held(slot).is_some_and(|held| wanted.iter().any(|it| key(*it) == held));
-        let all_owners = |it: &&(u32, u32, bool)| it.1 == 0;
+        let all_owners = |it: &&Entry| it.generation == 0;
         for &it in wanted.iter().filter(all_owners).chain(wanted.iter().filter(|it| !all_owners(it))) {
             let same = slots.iter().find(|slot| held(slot) == Some(key(it)));
             let free = || slots.iter().find(|slot| held(slot).is_none() || !stays(slot));
             if let Some(slot) = same.or_else(free) {
-                slot.store(entry(it), Ordering::Release);
+                slot.store(word_of(it), Ordering::Release);
             }
         }
         for slot in slots.iter().filter(|slot| held(slot).is_some() && !stays(slot)) {

@@ -125,8 +125,8 @@ fn picture(svg: &mut String, network: &Network, plan: &Plan, number: usize, plac
         line(svg, link.ends[0], link.ends[1], &format!("stroke=\"{IDLE}\" stroke-width=\"1.5\""));
     }
     for (tree, color) in sender.trees.iter().zip(COLORS) {
-        for (from, to, _) in &tree.edges {
-            line(svg, *from, *to, &format!("stroke=\"{color}\" stroke-width=\"3\""));
+        for (from, to) in tree.edges() {
+            line(svg, from, to, &format!("stroke=\"{color}\" stroke-width=\"3\""));
         }
     }
     for (node, (x, y)) in places.iter().enumerate() {

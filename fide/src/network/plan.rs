@@ -46,8 +46,8 @@ pub fn plan(network: &Network) -> Result<Plan, PlanError> {
         let receivers: BTreeSet<usize> = members.iter().copied().filter(|m| *m != sender).collect();
         let (trees, cost) = Search::new(network, sender, &receivers, &load)?.run()?;
         let (trees, cost) = Refine::new(network, &load, sender, &receivers).run(trees, cost);
-        for (_, _, direction) in trees.iter().flat_map(|tree| &tree.edges) {
-            *load.entry(*direction).or_default() += 1;
+        for edge in trees.iter().flat_map(|tree| &tree.edges) {
+            *load.entry(edge.link).or_default() += 1;
         }
         senders.push(SenderPlan { sender, trees, cost });
     }

@@ -2,7 +2,7 @@
 //! where the links of a layer differ: trees take nodes that no tree uses, or exchange theirs, as long
 //! as that makes all of them together cheaper. The paper has nothing like it.
 
-use super::search::{Load, Tree, edge_cost};
+use super::search::{Edge, Load, Tree, edge_cost};
 use super::topology::{Direction, Network};
 use obol_rng::Rng;
 use std::collections::BTreeSet;
@@ -158,7 +158,8 @@ impl<'n> Refine<'n> {
             }
         }
         let order = self.before.iter().map(|(node, _)| node).filter(|node| used[**node]);
-        let edges = order.filter_map(|node| reached[*node].map(|(_, parent, link)| (parent, *node, link)));
+        let edges = order
+            .filter_map(|node| reached[*node].map(|(_, parent, link)| Edge { parent, child: *node, link }));
         Some(Tree { edges: edges.collect() })
     }
 
@@ -167,11 +168,11 @@ impl<'n> Refine<'n> {
         let mut behind = vec![0; self.network.nodes.len()];
         let mut sum = 0;
         // From the receivers to the root: children come after their parents.
-        for (parent, node, link) in tree.edges.iter().rev() {
-            let own = u64::from(self.receivers.contains(node));
-            let receivers: u64 = behind[*node] + own;
-            behind[*parent] += receivers;
-            sum += edge_cost(self.network, self.load, *link, receivers);
+        for edge in tree.edges.iter().rev() {
+            let own = u64::from(self.receivers.contains(&edge.child));
+            let receivers: u64 = behind[edge.child] + own;
+            behind[edge.parent] += receivers;
+            sum += edge_cost(self.network, self.load, edge.link, receivers);
         }
         sum
     }

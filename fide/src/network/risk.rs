@@ -63,7 +63,8 @@ pub(super) fn risk(network: &Network, senders: &[SenderPlan]) -> Risk {
 fn links(network: &Network, senders: &[SenderPlan]) -> f64 {
     let union = |n: usize| {
         let trees = senders.iter().filter_map(|sender| sender.trees.get(n));
-        let links: BTreeSet<usize> = trees.flat_map(|tree| tree.edges.iter().map(|(_, _, d)| d.0)).collect();
+        let links: BTreeSet<usize> =
+            trees.flat_map(|tree| tree.edges.iter().map(|edge| edge.link.0)).collect();
         links.into_iter().map(|link| network.class_of(link).failure).collect::<Vec<_>>()
     };
     match network.wanted.trees {

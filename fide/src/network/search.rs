@@ -16,11 +16,20 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+/// An edge of a multicast tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Edge {
+    pub(crate) parent: usize,
+    pub(crate) child: usize,
+    /// The link from one to the other.
+    pub(crate) link: Direction,
+}
+
 /// A multicast tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tree {
-    /// Parent, child, and the link from one to the other; a parent comes before its children.
-    pub(crate) edges: Vec<(usize, usize, Direction)>,
+    /// A parent comes before its children.
+    pub(crate) edges: Vec<Edge>,
 }
 
 /// The trees of one member.
@@ -39,9 +48,9 @@ impl Tree {
     pub(crate) fn path(&self, to: usize) -> Vec<Direction> {
         let mut path = Vec::new();
         let mut at = to;
-        while let Some((parent, _, link)) = self.edges.iter().find(|(_, child, _)| *child == at) {
-            path.push(*link);
-            at = *parent;
+        while let Some(edge) = self.edges.iter().find(|edge| edge.child == at) {
+            path.push(edge.link);
+            at = edge.parent;
         }
         path.reverse();
         path
@@ -49,12 +58,12 @@ impl Tree {
 
     /// Its edges, as parent and child, by number of node.
     pub fn edges(&self) -> impl Iterator<Item = (usize, usize)> {
-        self.edges.iter().map(|(parent, child, _)| (*parent, *child))
+        self.edges.iter().map(|edge| (edge.parent, edge.child))
     }
 
     /// The nodes that it passes, without the sender.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = usize> {
-        self.edges.iter().map(|(_, child, _)| *child)
+        self.edges.iter().map(|edge| edge.child)
     }
 }
 
@@ -261,7 +270,7 @@ impl<'n> Search<'n> {
         for (class, chosen) in &best.below {
             for (tree, (root, node)) in trees.iter_mut().zip(roots.iter().zip(chosen)) {
                 if let Some(link) = self.links.get(&(*root, *node)) {
-                    tree.edges.push((*root, *node, *link));
+                    tree.edges.push(Edge { parent: *root, child: *node, link: *link });
                 }
             }
             if self.is_leaf(&self.layers[*class]) {

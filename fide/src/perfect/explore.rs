@@ -28,16 +28,25 @@ pub struct Explored {
     pub stalled: Option<Broken>,
 }
 
+/// A state that was found.
+struct Visited<W> {
+    world: W,
+    /// The place of the state before it.
+    before: usize,
+    /// What led from there to it; `None` for the first one.
+    action: Option<Action>,
+}
+
 /// Visits all states, at most `states_max`, until agreement is broken.
 pub fn explore<M: Machine>(setup: &Setup, states_max: usize) -> Explored {
     let first = Rc::new(World::<M>::new(setup));
     let mut seen: FxHashSet<Rc<World<M>>> = FxHashSet::default();
     seen.insert(Rc::clone(&first));
-    let mut order: Vec<(Rc<World<M>>, usize, Option<Action>)> = vec![(first, 0, None)];
+    let mut order = vec![Visited { world: first, before: 0, action: None }];
     let mut result = Explored { states: 0, complete: true, disagreement: None, stalled: None };
     let mut at = 0;
     while at < order.len() {
-        let world = Rc::clone(&order[at].0);
+        let world = Rc::clone(&order[at].world);
         let broken = |what: String| Broken { what, path: path(&order, at) };
         if let Some(what) = world.fault(setup) {
             result.disagreement = Some(broken(what));
@@ -59,7 +68,7 @@ pub fn explore<M: Machine>(setup: &Setup, states_max: usize) -> Explored {
                 break;
             }
             seen.insert(Rc::clone(&next));
-            order.push((next, at, Some(action)));
+            order.push(Visited { world: next, before: at, action: Some(action) });
         }
         at += 1;
     }
@@ -67,9 +76,9 @@ pub fn explore<M: Machine>(setup: &Setup, states_max: usize) -> Explored {
     result
 }
 
-fn path<W>(order: &[(W, usize, Option<Action>)], mut at: usize) -> Vec<Action> {
+fn path<W>(order: &[Visited<W>], mut at: usize) -> Vec<Action> {
     let mut path = Vec::new();
-    while let (_, before, Some(action)) = &order[at] {
+    while let Visited { before, action: Some(action), .. } = &order[at] {
         path.push(action.clone());
         at = *before;
     }

@@ -15,15 +15,22 @@ pub struct Took {
     pub messages: u32,
 }
 
-/// A message on its way: when it arrives, its number, sender and receiver.
-type Flight<M> = Reverse<(u64, u64, Process, Process, M)>;
+/// A message on its way; the first to arrive is the least.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Flight<M> {
+    at: u64,
+    number: u64,
+    from: Process,
+    to: Process,
+    message: M,
+}
 
 /// Runs one instance among `processes`; `delay` draws the time of each message from one process to
 /// another. A process's messages to itself take none.
 pub fn timed<M: Machine>(processes: u8, mut delay: impl FnMut() -> u64) -> Took {
     let mut machines: Vec<M> =
         (0..processes).map(|own| M::new(own, processes, &[own as Value + 1], Options::default())).collect();
-    let mut queue: BinaryHeap<Flight<M::Message>> = BinaryHeap::new();
+    let mut queue: BinaryHeap<Reverse<Flight<M::Message>>> = BinaryHeap::new();
     let mut took = Took { leader: 0, all: 0, messages: 0 };
     let mut number = 0;
     let mut post = |queue: &mut BinaryHeap<_>, now: u64, from: Process, outputs: Vec<Output<M::Message>>| {
@@ -36,7 +43,7 @@ pub fn timed<M: Machine>(processes: u8, mut delay: impl FnMut() -> u64) -> Took 
                 let at = if to == from { now } else { now + delay() };
                 took.messages += u32::from(to != from);
                 number += 1;
-                queue.push(Reverse((at, number, from, to, message)));
+                queue.push(Reverse(Flight { at, number, from, to, message }));
             }
         }
     };
@@ -46,7 +53,7 @@ pub fn timed<M: Machine>(processes: u8, mut delay: impl FnMut() -> u64) -> Took 
         post(&mut queue, 0, own, out);
     }
     let mut decided = vec![None; usize::from(processes)];
-    while let Some(Reverse((now, _, from, to, message))) = queue.pop() {
+    while let Some(Reverse(Flight { at: now, from, to, message, .. })) = queue.pop() {
         let mut out = Vec::new();
         let machine = &mut machines[usize::from(to)];
         machine.receive(from, message, &mut out);

@@ -44,7 +44,7 @@ impl Coordinator {
                 }
             }
             Message::Join { newcomer, as_of, proved } => {
-                self.on_join(from, (newcomer, as_of, proved), now, fabric);
+                self.on_join(from, newcomer, as_of, proved, now, fabric);
             }
             Message::Leave(who) => self.requests.leave(who, &self.log.newest().view),
             Message::Settle(slot) => self.on_settle(slot, from, fabric),
@@ -60,7 +60,7 @@ impl Coordinator {
                 }
             }
             Message::SetAcceptor { number, decides, as_of } => {
-                self.requests.set_acceptor((number, decides), as_of, &self.log, self.request_expiry(now));
+                self.requests.set_acceptor(number, decides, as_of, &self.log, self.request_expiry(now));
             }
             Message::WhoDecides(view) if view < self.view().id => {
                 fabric.send(from, &wire::deciders(self.view()));
@@ -189,7 +189,9 @@ impl Coordinator {
     fn on_join<F: Fabric>(
         &mut self,
         from: Address,
-        (newcomer, as_of, proved): (Newcomer, ViewId, bool),
+        newcomer: Newcomer,
+        as_of: ViewId,
+        proved: bool,
         now: Instant,
         fabric: &mut F,
     ) {

@@ -416,11 +416,11 @@ impl Coordinator {
         let suspected = |who| self.suspects.contains_key(&who);
         let (log, cleared, proofs) = (&self.log, self.cleared, &self.proofs);
         let known = Known { log, cleared, proofs, suspected: &suspected };
-        let names = (self.clearing_round, self.peer.rng.next());
+        let (round, nonce) = (self.clearing_round, self.peer.rng.next());
         let base = self.view().base;
         assert!(base <= self.view().id);
         let early = self.early.take_if(|early| early.base() == base);
-        let mut clearing = Clearing::begin(&known, early, names, &self.peer.config, now, fabric);
+        let mut clearing = Clearing::begin(&known, early, round, nonce, &self.peer.config, now, fabric);
         if self.peer.config.mutant.has(Mutant::TimerFromTakeover) {
             clearing.backdate(self.proposed, log, &self.peer.config);
         }

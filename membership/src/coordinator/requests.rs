@@ -185,7 +185,8 @@ impl Requests {
     /// view `as_of`. It is ignored if the set has changed since, or may have.
     pub(super) fn set_acceptor(
         &mut self,
-        (number, decides): (u16, bool),
+        number: u16,
+        decides: bool,
         as_of: ViewId,
         log: &Log,
         until: Instant,

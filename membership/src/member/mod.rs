@@ -271,7 +271,7 @@ impl Member {
                 _ => self.apps.refused(token, refusal, &self.peer.config.timing, now, fabric),
             },
             Message::Vouched { nonce, newest, vouched } => {
-                self.vouched((nonce, newest, vouched), now, fabric);
+                self.vouched(nonce, newest, vouched, now, fabric);
             }
             Message::Vouch { nonce, view } if self.kind == Kind::LeaseCache => {
                 self.vouch(from, nonce, view, now, fabric);

@@ -74,7 +74,7 @@ impl Member {
             Found::Empty { view, posted } => {
                 self.peer.contact = now;
                 self.peer.poll.answered(now.since(posted), &self.peer.config);
-                self.renewed((view, posted), Voucher::Acceptors, now, fabric);
+                self.renewed(view, posted, Voucher::Acceptors, now, fabric);
                 self.confirm_later(posted, now);
                 if self.announced > self.view.id && self.announced_at <= posted {
                     // A majority accepts a view before it is announced, so these READs would have
@@ -134,7 +134,9 @@ impl Member {
     /// Handles a cache's answer.
     pub(super) fn vouched<F: Fabric>(
         &mut self,
-        (nonce, newest, vouched): (u64, ViewId, bool),
+        nonce: u64,
+        newest: ViewId,
+        vouched: bool,
         now: Instant,
         fabric: &mut F,
     ) {
@@ -147,7 +149,7 @@ impl Member {
                 // A cache's knowledge may be as old as its lease.
                 self.peer.contact = self.peer.contact.max(posted - self.view.cache_lease);
                 fabric.count(Counter::RenewalsCached, 1);
-                self.renewed((view, posted), Voucher::Cache, now, fabric);
+                self.renewed(view, posted, Voucher::Cache, now, fabric);
                 if self.announced > self.view.id {
                     self.peer.timers.set(Timer::Poll, now);
                 }
@@ -212,7 +214,8 @@ impl Member {
 
     pub(super) fn renewed<F: Fabric>(
         &mut self,
-        (view, posted): (ViewId, Instant),
+        view: ViewId,
+        posted: Instant,
         voucher: Voucher,
         now: Instant,
         fabric: &mut F,
@@ -221,7 +224,7 @@ impl Member {
             return;
         }
         let before = self.lease.page().end;
-        match self.lease.renewed(view, (voucher, posted), now) {
+        match self.lease.renewed(view, voucher, posted, now) {
             Renewed::Outdated => return,
             Renewed::First => {}
             Renewed::OnTime => {

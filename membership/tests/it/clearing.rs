@@ -65,7 +65,7 @@ fn a_fence_clears_all_holders_of_its_page() {
     log.push(last, now);
     let known = Known { log: &log, cleared, proofs: &proofs, suspected: &|_| false };
     let mut later_posts = Noted::default();
-    let mut clearing = Clearing::begin(&known, Some(early), (2, 1), &config, now, &mut later_posts);
+    let mut clearing = Clearing::begin(&known, Some(early), 2, 1, &config, now, &mut later_posts);
     for (post, token) in early_posts.posts.into_iter().chain(later_posts.posts) {
         let Post::Cas { expected, .. } = post else { panic!("not a fence: {post:?}") };
         let done = Labelled::new(token, Ok(Completion::Swapped(expected))).expect("a fence's token");
@@ -104,6 +104,6 @@ fn fences_of_a_slot_that_went_to_another_value_do_not_count_for_the_next_base() 
     [adopted, Arc::clone(&last)].into_iter().for_each(|view| log.push(view, now));
     let known = Known { log: &log, cleared, proofs: &proofs, suspected: &|_| false };
     let mut later = Noted::default();
-    let clearing = Clearing::begin(&known, Some(early), (2, 1), &config, now, &mut later);
+    let clearing = Clearing::begin(&known, Some(early), 2, 1, &config, now, &mut later);
     assert!(!clearing.is_done(now, &config) && !later.posts.is_empty(), "{clearing:?}");
 }

@@ -65,30 +65,37 @@ const fn badness(health: Health) -> u8 {
     }
 }
 
+/// The health at one moment, with its reasons.
+struct HealthAt {
+    at: Instant,
+    health: Health,
+    reasons: Vec<String>,
+}
+
 /// The health lately, to see what of it lasts.
 #[derive(Default)]
-struct Lately(VecDeque<(Instant, Health, Vec<String>)>);
+struct Lately(VecDeque<HealthAt>);
 
 impl Lately {
     /// Adds a sample. Returns what is to be reported after `reported`, with its reasons.
     fn take(&mut self, sample: &Sample, reported: Health) -> Option<(Health, Vec<String>)> {
         let Self(all) = self;
-        all.push_back((sample.at, sample.health, sample.reasons.clone()));
+        all.push_back(HealthAt { at: sample.at, health: sample.health, reasons: sample.reasons.clone() });
         // The oldest one is what it was when the time began.
-        while all.get(1).is_some_and(|(at, ..)| sample.at.since(*at) >= BETTER_AFTER) {
+        while all.get(1).is_some_and(|one| sample.at.since(one.at) >= BETTER_AFTER) {
             all.pop_front();
         }
         let lasts = |span: Nanos| {
-            let begin = all.iter().rposition(|(at, ..)| sample.at.since(*at) >= span)?;
+            let begin = all.iter().rposition(|one| sample.at.since(one.at) >= span)?;
             Some(all.range(begin..))
         };
-        let rank = |(_, health, _): &&(Instant, Health, Vec<String>)| badness(*health);
+        let rank = |one: &&HealthAt| badness(one.health);
         let known = badness(reported);
         let worse = lasts(WORSE_AFTER).and_then(|all| all.rev().min_by_key(rank));
         let better = lasts(BETTER_AFTER).and_then(|all| all.rev().max_by_key(rank));
         // One that comes and goes, such as that of a crash loop, is reported if it was so most of the time.
         let often = lasts(BETTER_AFTER).and_then(|all| {
-            let is_worse = |one: &&(Instant, Health, Vec<String>)| rank(one) > known;
+            let is_worse = |one: &&HealthAt| rank(one) > known;
             let (times, of) = (all.clone().filter(is_worse).count(), all.len());
             all.rev().find(is_worse).filter(|_| times * 100 >= of * OFTEN_PERCENT)
         });
@@ -96,8 +103,8 @@ impl Lately {
         // By now it may be better than the worst of that time, which is then not reported any more.
         let newest = all.back()?;
         let better = better.filter(|one| rank(one) < known && rank(one) == rank(&newest)).map(|_| newest);
-        let (_, health, reasons) = worse.or(better)?;
-        Some((*health, reasons.clone()))
+        let last = worse.or(better)?;
+        Some((last.health, last.reasons.clone()))
     }
 }
 

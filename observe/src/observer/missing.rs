@@ -16,7 +16,8 @@ impl Observer {
         &self,
         processes: &mut Vec<Process>,
         remote: &[Process],
-        (view, missed): (Option<&View>, &[Missing]),
+        view: Option<&View>,
+        missed: &[Missing],
     ) {
         if self.trouble.is_some() || self.doubt.is_some() {
             // Those of other hosts may well run.

@@ -161,6 +161,14 @@ impl Spell {
     }
 }
 
+/// A cause of an alert that holds now.
+struct Cause {
+    /// The place of its rule in [`RULES`].
+    rule: usize,
+    who: String,
+    clause: String,
+}
+
 /// All alerts: those whose cause has not lasted long enough, those that are raised, and those that ended.
 #[derive(Clone, Debug, Default)]
 pub struct Alerting {
@@ -189,8 +197,8 @@ impl Alerting {
     }
 
     /// Learns what causes there are at a moment. `holds` if causes that have begun just now may pass.
-    fn take(&mut self, causes: Vec<(usize, String, String)>, at: Instant, holds: bool) {
-        for (rule, who, clause) in causes {
+    fn take(&mut self, causes: Vec<Cause>, at: Instant, holds: bool) {
+        for Cause { rule, who, clause } in causes {
             let new =
                 || (false, Raised { rule, who: who.clone(), clause: String::new(), since: at, last: at });
             let (is_raised, one) = self.seen.entry((rule, who.clone())).or_insert_with(new);
@@ -223,8 +231,9 @@ pub(crate) fn take(data: &mut Data, holds: bool) {
         data.alerts.clear();
         return;
     };
-    let each = |(at, rule): (usize, &Rule)| {
-        (rule.check)(data, &thresholds).into_iter().map(move |(who, clause)| (at, who, clause))
+    let each = |(number, rule): (usize, &Rule)| {
+        let causes = (rule.check)(data, &thresholds).into_iter();
+        causes.map(move |(who, clause)| Cause { rule: number, who, clause })
     };
     let causes = RULES.iter().enumerate().flat_map(each).collect();
     if let Some(sample) = data.sample.clone() {
@@ -507,7 +516,7 @@ mod tests {
     fn a_cause_that_comes_and_goes_is_one_alert_and_a_short_one_is_none() {
         let mut alerting = Alerting::default();
         let at = |ms: u64| Instant(START + ms * 1_000_000);
-        let cause = |rule: usize| vec![(rule, "node-1".to_owned(), "why".to_owned())];
+        let cause = |rule: usize| vec![Cause { rule, who: "node-1".to_owned(), clause: "why".to_owned() }];
         let raised = |alerting: &Alerting| alerting.raised().count();
         // The first rule holds for 5 s.
         alerting.take(cause(0), at(0), true);

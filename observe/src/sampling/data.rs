@@ -2,9 +2,11 @@
 //! sequence of samples, so a recording gives the same as the live console.
 
 use crate::event_text;
-use crate::failovers::{self, Departures, Failover};
+use crate::failovers::{self, Departures, Failover, Removal};
 use crate::sampling::alerts;
-use crate::sampling::sample::{ChangeRow, EventRow, Life, MarkRow, ProcessRow, Sample, ViewRow};
+use crate::sampling::sample::{
+    ChangeRow, DepartedRow, EventRow, Life, MarkRow, ProcessKey, ProcessRow, Sample, ViewRow,
+};
 use crate::sampling::windows::{WINDOW, Windows};
 use crate::timeline::History;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
@@ -32,8 +34,8 @@ pub const CELL: Nanos = Nanos::from_secs(5);
 /// A minute.
 pub const CELLS: usize = 12;
 
-/// The life of a process, and its counters of [`SINCE`].
-type Counted = ((u32, u64, u16), [u64; SINCE.len()]);
+/// A process, and its counters of [`SINCE`].
+type Counted = (ProcessKey, [u64; SINCE.len()]);
 
 /// Renewals of a process at one moment.
 #[derive(Clone, Copy, Debug)]
@@ -45,11 +47,20 @@ struct Point {
 /// Counters with rates.
 const RATED: [Counter; 3] = [Counter::RenewalsOnTime, Counter::RenewalsLate, Counter::RenewalsFailed];
 
+/// The extremes of a cell; [`UNKNOWN`] where nothing was measured.
+#[derive(Clone, Copy, Debug)]
+struct Extremes {
+    at: Instant,
+    /// The least margin of the lease.
+    least: Nanos,
+    /// The slowest renewal.
+    slowest: Nanos,
+}
+
 /// One process over time.
 #[derive(Clone, Debug)]
 pub struct Track {
-    /// Pid, start time and seat.
-    process: (u32, u64, u16),
+    process: ProcessKey,
     incarnation: Incarnation,
     /// Its last state.
     pub life: Life,
@@ -68,8 +79,8 @@ pub struct Track {
     /// Renewals per second, one cell for each [`CELL`], newest last; a gap is not a number.
     cells: VecDeque<f32>,
     cell: (u64, Point),
-    /// The least margin and the slowest renewal of each [`CELL`] of a window, or [`UNKNOWN`].
-    extremes: VecDeque<(Instant, Nanos, Nanos)>,
+    /// Of each [`CELL`] of a window.
+    extremes: VecDeque<Extremes>,
     /// Counters of alerts, by time: each change of the last minute, to [`CELL`], and the value
     /// before.
     past: VecDeque<(Instant, [u64; WATCHED.len()])>,
@@ -146,22 +157,22 @@ impl Track {
             self.cell = (cell, point);
         }
         if row.least.is_some() || row.slowest.is_some() {
-            match self.extremes.back_mut().filter(|(then, ..)| then.0 / CELL.0 == cell) {
-                Some((then, least, slowest)) => {
-                    *then = at;
-                    *least = row.least.map_or(*least, |new| new.min(*least));
-                    *slowest = match row.slowest {
-                        Some(new) if *slowest == UNKNOWN || new > *slowest => new,
-                        _ => *slowest,
+            match self.extremes.back_mut().filter(|last| last.at.0 / CELL.0 == cell) {
+                Some(last) => {
+                    last.at = at;
+                    last.least = row.least.map_or(last.least, |new| new.min(last.least));
+                    last.slowest = match row.slowest {
+                        Some(new) if last.slowest == UNKNOWN || new > last.slowest => new,
+                        _ => last.slowest,
                     };
                 }
                 None => {
                     let [least, slowest] = [row.least, row.slowest].map(|span| span.unwrap_or(UNKNOWN));
-                    self.extremes.push_back((at, least, slowest));
+                    self.extremes.push_back(Extremes { at, least, slowest });
                 }
             }
         }
-        while self.extremes.front().is_some_and(|(then, ..)| at.since(*then) > WINDOW) {
+        while self.extremes.front().is_some_and(|first| at.since(first.at) > WINDOW) {
             self.extremes.pop_front();
         }
         self.watched = WATCHED.map(|c| row.counter(c));
@@ -198,19 +209,19 @@ impl Track {
 
     /// The least margin of its lease in the last minute, zero if it ran out.
     pub fn least(&self) -> Option<Nanos> {
-        self.extremes.iter().map(|(_, least, _)| *least).filter(|least| *least != UNKNOWN).min()
+        self.extremes.iter().map(|cell| cell.least).filter(|least| *least != UNKNOWN).min()
     }
 
     /// In how many cells of the last minute the least margin was below a limit, from this long after its
     /// start on.
     pub fn thin_cells(&self, limit: Nanos, after: Nanos) -> usize {
         let from = self.started + after;
-        self.extremes.iter().filter(|(at, least, _)| *least < limit && *at >= from).count()
+        self.extremes.iter().filter(|cell| cell.least < limit && cell.at >= from).count()
     }
 
     /// The longest renewal in the last minute.
     pub fn slowest(&self) -> Option<Nanos> {
-        self.extremes.iter().map(|(.., slowest)| *slowest).filter(|slowest| *slowest != UNKNOWN).max()
+        self.extremes.iter().map(|cell| cell.slowest).filter(|slowest| *slowest != UNKNOWN).max()
     }
 
     /// For how long its heartbeat has stalled.
@@ -234,10 +245,10 @@ impl Track {
             return;
         }
         let cell = |at: Instant| at.0 / CELL.0;
-        let at = self.extremes.partition_point(|(of, ..)| cell(*of) < cell(then));
-        match self.extremes.get_mut(at).filter(|(of, ..)| cell(*of) == cell(then)) {
-            Some((_, least, _)) => *least = Nanos::ZERO,
-            None => self.extremes.insert(at, (then, Nanos::ZERO, UNKNOWN)),
+        let at = self.extremes.partition_point(|known| cell(known.at) < cell(then));
+        match self.extremes.get_mut(at).filter(|known| cell(known.at) == cell(then)) {
+            Some(known) => known.least = Nanos::ZERO,
+            None => self.extremes.insert(at, Extremes { at: then, least: Nanos::ZERO, slowest: UNKNOWN }),
         }
     }
 
@@ -419,10 +430,14 @@ impl Data {
         self.decided.known = self.decided.known.max(view.id);
         self.changes.entry(view.id).or_insert_with(|| view.changes.clone());
         let failed = view.changes.iter().filter_map(|change| match change {
-            ChangeRow::Failed { who, .. } => Some((view.dead(*who), view.id, false)),
+            ChangeRow::Failed { who, .. } => {
+                Some(Removal { dead: view.dead(*who), at: view.id, left: false })
+            }
             _ => None,
         });
-        let departed = view.departed.iter().map(|gone| (view.dead(gone.who), gone.at, gone.left));
+        let removal =
+            |gone: &DepartedRow| Removal { dead: view.dead(gone.who), at: gone.at, left: gone.left };
+        let departed = view.departed.iter().map(removal);
         self.departures.learn(view.id, failed.chain(departed));
         self.departures.learn_base(view.id, view.base);
         // Members that left before the first sample: there is no other source of their names.

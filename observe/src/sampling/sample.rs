@@ -259,6 +259,17 @@ pub enum Life {
     Left,
 }
 
+/// A process in one seat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessKey {
+    /// Its pid.
+    pub pid: u32,
+    /// When it was started.
+    pub started: u64,
+    /// Its seat.
+    pub seat: u16,
+}
+
 /// One process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProcessRow {
@@ -356,9 +367,9 @@ impl ProcessRow {
         (left > Nanos::ZERO).then_some(left)
     }
 
-    /// Pid, start time and seat: while they are unchanged, its counters continue.
-    pub const fn process(&self) -> (u32, u64, u16) {
-        (self.pid, self.started, self.seat)
+    /// What stays the same while its counters continue.
+    pub const fn process(&self) -> ProcessKey {
+        ProcessKey { pid: self.pid, started: self.started, seat: self.seat }
     }
 
     fn of(process: &Process, at: Instant) -> Self {

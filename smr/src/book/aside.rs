@@ -9,8 +9,13 @@ use std::collections::btree_map::Entry;
 /// Orders or levels of one map that [`Aside::work`] drops at once.
 const DROPPED: usize = 64;
 
-/// An order that rests: side, price, quantity.
-pub(super) type Image = (Side, u64, u64);
+/// An order that rests.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Image {
+    pub(super) side: Side,
+    pub(super) price: u64,
+    pub(super) quantity: u64,
+}
 
 /// A save that is under way, of the orders up to the newest one when it began.
 #[derive(Clone, Debug)]

@@ -69,7 +69,7 @@ fn memory(area: Area, rings: &Rings) -> Memory {
         }
     }
     debug_assert!(usize::from(PLACES) >= REPLICAS);
-    Memory::new(Address::default(), (bytes, 0..PLACES), &[])
+    Memory::new(Address::default(), bytes, 0..PLACES, &[])
 }
 
 /// The log that a leader continues with, after what it has READ. The first one has number 0.

@@ -3,9 +3,11 @@
 
 use super::{Replica, Role};
 use crate::REPLICAS_MAX;
+use crate::follow::Says;
 use crate::position::Index;
 use crate::preset::{Detector, Guard};
 use crate::service::Service;
+use crate::snapshot::Pauses;
 use crate::state::NotLoaded;
 use obol_fabric::{Fabric, Incarnation, Instant, LinkError};
 
@@ -25,7 +27,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             && self.at < REPLICAS_MAX
         {
             let may_bootstrap = self.may_bootstrap.is_some() && self.replicated.state.log == 0;
-            let says = (may_bootstrap, self.retires);
+            let says = Says { may_bootstrap, leaves: self.retires };
             self.note_told(now, leader.0);
             self.follow.report(now, own, self.at, leader, self.area, &self.replicated, says, fabric);
             if self.replicated.gap {
@@ -39,7 +41,7 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
 
     pub(super) fn load<F: Fabric>(&mut self, now: Instant, own: Incarnation, least: Index, fabric: &mut F) {
         let (area, own) = (self.area, (own, self.at));
-        let pauses = (self.pace.poll_every, self.pace.patience);
+        let pauses = Pauses { pause: self.pace.poll_every, patience: self.pace.patience };
         let leader = self.detector.leader().map(|(leader, _)| leader);
         let Self { loader, replicas, replicated, .. } = self;
         loader.poll(now, own, replicas, leader, least, area, pauses, replicated, fabric);

@@ -1,6 +1,6 @@
 //! A coordinator process.
 
-use super::{ended, enter, report_kernel_refusal, schedule, service_manager};
+use super::{Daemon, ended, enter, report_kernel_refusal, schedule, service_manager};
 use crate::logging;
 use obol_coordinator::Saver;
 use obol_fabric::Name;
@@ -21,7 +21,8 @@ pub fn run(
     number: u16,
     save: Option<&Path>,
 ) -> Result<ExitCode, Failure> {
-    let (site, stop, _name) = enter(root, cluster, log, (None, coordinator_name(number), None))?;
+    let daemon = Daemon { kind: None, name: coordinator_name(number), agent: None };
+    let (site, stop, _name) = enter(root, cluster, log, daemon)?;
     // Before this thread is scheduled in real time: the saver must not be.
     let _saver = match save {
         Some(path) => {

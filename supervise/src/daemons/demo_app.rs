@@ -1,7 +1,7 @@
 //! The demo application. It serves small requests under the guard of its view, and
 //! notes the first success in each.
 
-use super::{START_TIMEOUT, enter, expected, leave, set_watched_thread_priority};
+use super::{Daemon, START_TIMEOUT, enter, expected, leave, set_watched_thread_priority};
 use obol_agent::{AttachError, Attached, OwnView};
 use obol_fabric::host::{HostError, Presence, clock};
 use obol_fabric::{Name, Nanos, ViewId};
@@ -25,7 +25,8 @@ const ATTACH_EVERY_MAX: Duration = Duration::from_millis(100);
 
 /// Runs the demo application `name` at the agent `node`, until it is asked to end.
 pub fn run(root: &Path, cluster: Name, log: &Settings, name: Name, node: Name) -> Result<ExitCode, Failure> {
-    let (site, stop, _name) = enter(root, cluster, log, (Some(Kind::App), name, Some(node)))?;
+    let daemon = Daemon { kind: Some(Kind::App), name, agent: Some(node) };
+    let (site, stop, _name) = enter(root, cluster, log, daemon)?;
     expected(&site, name, || serve_at(&site, name, node, &stop))
 }
 

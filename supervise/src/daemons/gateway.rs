@@ -1,6 +1,6 @@
 //! The gateway: serves the memory of this host to the other hosts of a cluster.
 
-use super::{ended, enter, service_manager};
+use super::{Daemon, ended, enter, service_manager};
 use crate::leaving::forget;
 use obol_fabric::host::clock;
 use obol_fabric::{Instant, Name};
@@ -33,8 +33,8 @@ pub fn run(
     let (sender, received) = mpsc::sync_channel(NOTES_MAX);
     let is_note = |bytes: &[u8]| Mark::received(bytes, Instant::ZERO).is_some();
     let notes = Notes { sender, is_note };
-    let (site, stop, _name) = enter(root, cluster, log, (None, name, None))?;
-    annotate((root, cluster), site.cluster.dir(), received)?;
+    let (site, stop, _name) = enter(root, cluster, log, Daemon { kind: None, name, agent: None })?;
+    annotate(root, cluster, site.cluster.dir(), received)?;
     let (questions, received) = mpsc::sync_channel(QUESTIONS_MAX);
     answer(site.cluster.dir(), received, answers)?;
     let mut outlets = Outlets { notes: Some(notes), questions: Some(questions), ..Outlets::default() };
@@ -52,7 +52,7 @@ pub fn run(
 }
 
 /// Writes annotations of other hosts to the file of this one, on a thread that serves nobody else.
-fn annotate((root, cluster): (&Path, Name), dir: &Path, received: Receiver<Vec<u8>>) -> Result<(), Failure> {
+fn annotate(root: &Path, cluster: Name, dir: &Path, received: Receiver<Vec<u8>>) -> Result<(), Failure> {
     let (root, dir) = (root.to_owned(), dir.to_owned());
     let write = move || {
         for bytes in received {

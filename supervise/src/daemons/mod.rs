@@ -26,18 +26,28 @@ use std::sync::atomic::AtomicBool;
 /// How long a demo app waits to be admitted before it gives up.
 pub(crate) const START_TIMEOUT: Nanos = Nanos::from_secs(20);
 
+/// Whom a daemon runs as.
+#[derive(Clone, Copy)]
+pub(crate) struct Daemon {
+    /// What it is in the view; `None` for one that is not a member.
+    pub(crate) kind: Option<Kind>,
+    pub(crate) name: Name,
+    /// The agent in whose region it has its seat.
+    pub(crate) agent: Option<Name>,
+}
+
 /// Finds the cluster and sets up the process: it dies with its supervisor, and stops at SIGTERM and
 /// SIGINT.
-/// Its log begins here, before the process has real-time scheduling. `agent` is the one in whose
-/// region it has its seat. A name that belongs to a process of another kind, or that a live process
-/// has, is refused before anything is written under it; a gateway, which is of no member's `kind`, may
-/// have any that is free.
+/// Its log begins here, before the process has real-time scheduling. A name that belongs to a process of
+/// another kind, or that a live process has, is refused before anything is written under it; one that is
+/// not a member may have any that is free.
 pub(crate) fn enter(
     root: &Path,
     cluster: Name,
     log: &Settings,
-    (kind, process, agent): (Option<Kind>, Name, Option<Name>),
+    daemon: Daemon,
 ) -> Result<(Site, Arc<AtomicBool>, NameClaim), Failure> {
+    let Daemon { kind, name: process, agent } = daemon;
     sched::die_with_parent().map_err(Failure::failed)?;
     let stop = signals::ending()?;
     let site = Site::open(root, cluster).map_err(Failure::refused)?;
@@ -157,7 +167,7 @@ pub fn member(
     kind: Kind,
     name: Name,
 ) -> Result<ExitCode, Failure> {
-    let (site, stop, _name) = enter(root, cluster, log, (Some(kind), name, None))?;
+    let (site, stop, _name) = enter(root, cluster, log, Daemon { kind: Some(kind), name, agent: None })?;
     schedule(&site, false);
     let mut manager = service_manager();
     expected(&site, name, || obol_agent::run(&site, kind, name, obol_agent::seed(), &stop, &mut manager))

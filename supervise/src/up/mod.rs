@@ -107,7 +107,7 @@ impl Supervised {
         log::begin(root, hosts, log)?;
         let saves = if *temporary { None } else { saves(root, cluster)? };
         let saves = saves.unwrap_or_else(|| root.join(cluster.as_str()));
-        let supervisor = Supervisor::new(root, hosts.clone(), deployment, (*kv, log), saves)?;
+        let supervisor = Supervisor::new(root, hosts.clone(), deployment, *kv, log, saves)?;
         Ok(Self { supervisor, requests, spares: Spares::new(deployment), directories })
     }
 

@@ -84,7 +84,8 @@ impl Supervisor {
         root: &Path,
         hosts: HostNames,
         deployment: &Deployment,
-        (kv, log): (bool, &Settings),
+        kv: bool,
+        log: &Settings,
         saves: PathBuf,
     ) -> Result<Self, Failure> {
         let program = this_program::file().map_err(Failure::failed)?;

@@ -121,7 +121,7 @@ pub struct Checked {
     pub verdict: Result<(), Failure>,
 }
 
-fn summary(tallies: &[Tally], (kills, freezes): (u64, u64), stopped: bool) -> Summary {
+fn summary(tallies: &[Tally], kills: u64, freezes: u64, stopped: bool) -> Summary {
     let mut failovers = Distribution::new();
     tallies.iter().flat_map(|tally| &tally.failovers).for_each(|span| failovers.add(Nanos(*span)));
     let failovers = failovers.summary();
@@ -208,7 +208,7 @@ pub fn run(root: &Path, site: &Arc<Site>, options: &Options) -> Result<Checked, 
     let frozen = freezer.as_ref().map_or(0, Freezer::frozen);
     drop(freezer);
     let tallies = clients.end()?;
-    let summary = summary(&tallies, (kills, frozen), servers.disruption.stopped.load(Ordering::SeqCst));
+    let summary = summary(&tallies, kills, frozen, servers.disruption.stopped.load(Ordering::SeqCst));
     let wrong =
         tallies.iter().flat_map(|tally| &tally.wrong_examples).take(WRONG_EXAMPLES).cloned().collect();
     // What clients saw counts, whatever became of the servers.
@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     fn good() -> Summary {
-        Summary { gets: 9, puts: 3, ..summary(&[], (1, 1), false) }
+        Summary { gets: 9, puts: 3, ..summary(&[], 1, 1, false) }
     }
 
     #[test]

@@ -13,8 +13,13 @@ pub(super) const ADJUSTED_EVERY: Nanos = Nanos::from_millis(2);
 /// How long a candidate waits for votes: uniform between these, in the same program.
 pub(super) const ELECTION: (Nanos, Nanos) = (Nanos::from_millis(10), Nanos::from_millis(30));
 
-/// What a server last voted for or knows of: term, whether it has a leader, whose.
-type Sid = (u64, bool, usize);
+/// What a server last voted for or knows of. The order of the fields is that of the comparison.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Sid {
+    term: u64,
+    has_leader: bool,
+    whom: usize,
+}
 
 struct Server {
     sid: Sid,
@@ -37,7 +42,8 @@ pub(super) fn failover(servers: u32, look_every: Nanos, rng: &mut Rng) -> Nanos 
         let due = rng.below(look_every.0);
         // Its last look was `look_every - due` before the death.
         let has_beat = look_every.0 - due > last_beat;
-        Server { sid: (TERM, true, leader), due, has_beat, requests: vec![None; others], votes: 0 }
+        let sid = Sid { term: TERM, has_leader: true, whom: leader };
+        Server { sid, due, has_beat, requests: vec![None; others], votes: 0 }
     };
     let mut all: Vec<Server> = (0..others).map(|_| begin(rng)).collect();
     let majority = servers as usize / 2 + 1;
@@ -52,7 +58,7 @@ pub(super) fn failover(servers: u32, look_every: Nanos, rng: &mut Rng) -> Nanos 
         }
         // It stands for the next term, and waits for votes for a random time (3.2.2).
         let (low, high) = ELECTION;
-        server.sid = (server.sid.0 + 1, false, at);
+        server.sid = Sid { term: server.sid.term + 1, has_leader: false, whom: at };
         server.due = now + low.0 + rng.below(high.0 - low.0);
         server.votes = 1;
         let request = server.sid;
@@ -71,16 +77,15 @@ pub(super) fn failover(servers: u32, look_every: Nanos, rng: &mut Rng) -> Nanos 
 /// A server looks at the requests for its vote (3.2.3), unless it knows a leader.
 fn vote(all: &mut [Server], at: usize, now: u64, look_every: Nanos) {
     let server = &mut all[at];
-    let (term, has_leader, whom) = server.sid;
-    if has_leader {
+    if server.sid.has_leader {
         return;
     }
     // One vote in a term: only a higher term is above this.
-    let voted = (term, true, whom);
+    let voted = Sid { has_leader: true, ..server.sid };
     let best = server.requests.iter_mut().filter_map(Option::take).filter(|sid| *sid > voted).max();
     let Some(best) = best else { return };
     (server.sid, server.due, server.votes) = (best, now + look_every.0, 0);
-    if let Some(candidate) = all.get_mut(best.2).filter(|candidate| candidate.sid == best) {
+    if let Some(candidate) = all.get_mut(best.whom).filter(|candidate| candidate.sid == best) {
         candidate.votes += 1;
     }
 }

@@ -72,7 +72,8 @@ impl Durations {
 fn delayed(
     testbed: &Testbed,
     setting: Setting,
-    (failovers, seed): (u32, u64),
+    failovers: u32,
+    seed: u64,
     threads: usize,
 ) -> Result<Durations, ExperimentError> {
     let clusters = failovers.div_ceil(OF_ONE_CLUSTER);
@@ -87,11 +88,7 @@ fn delayed(
 }
 
 /// Leaders that die, each of a cluster of its own.
-fn killed(
-    testbed: &Testbed,
-    (kills, seed): (u32, u64),
-    threads: usize,
-) -> Result<Durations, ExperimentError> {
+fn killed(testbed: &Testbed, kills: u32, seed: u64, threads: usize) -> Result<Durations, ExperimentError> {
     let setting = Setting { poll_every: inputs::SLOW_POLL_EVERY, ..Setting::default() };
     let all = in_parallel(threads, kills as usize, |at| {
         Replicas::steady(testbed, setting, seed.wrapping_add(at as u64))?.kill()
@@ -101,10 +98,10 @@ fn killed(
 
 /// Runs all experiments. The same seed gives the same figures, whatever the number of threads.
 pub fn mu(testbed: &Testbed, failovers: u32, seed: u64, threads: usize) -> Result<Mu, ExperimentError> {
-    let as_tested = delayed(testbed, Setting::default(), (failovers, seed), threads)?;
+    let as_tested = delayed(testbed, Setting::default(), failovers, seed, threads)?;
     let of_program = Setting { look_every: inputs::PROGRAM_LOOKS_EVERY, ..Setting::default() };
-    let of_program = delayed(testbed, of_program, (failovers, seed), threads)?;
-    let killed = killed(testbed, (failovers.div_ceil(DELAYS_A_KILL), seed), threads)?;
+    let of_program = delayed(testbed, of_program, failovers, seed, threads)?;
+    let killed = killed(testbed, failovers.div_ceil(DELAYS_A_KILL), seed, threads)?;
     let sizes = in_parallel(threads, SIZES.len(), |at| {
         let mut replicas = Replicas::steady(testbed, Setting::default(), seed)?;
         Ok(replicas.replicate(COMMANDS, SIZES[at])?.into_iter().collect::<Samples>())

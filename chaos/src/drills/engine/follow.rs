@@ -101,8 +101,8 @@ pub(super) fn follow<S: System>(
         let stamping: Vec<Name> =
             before.processes.iter().filter(|p| system.stamps(p)).map(|p| p.name).collect();
         let stamps = |p: &Process| stamping.contains(&p.name);
-        let until = (old, patience, stopped);
-        failover(system.subject(), &mut history, &silent, until, (before, &stamps), trial);
+        let until = Until { old, patience, stopped };
+        failover(system.subject(), &mut history, &silent, until, before, &stamps, trial);
     }
     let kills = by(|fault| fault.kind.effect() == Effect::Ends);
     let injection = |p: &Process| {
@@ -166,12 +166,23 @@ pub(super) fn check_overlap<S: Subject>(
     let snapshot = subject.snapshot();
     followed.history.take(&subject.events());
     trial.clock_error_ns = trial.clock_error_ns.max(followed.history.clock_error().0);
-    let happened = (&followed.history, &followed.killed);
-    trial.overlap_ns = trial.overlap_ns.max(overlap_seen(happened, before, &snapshot, from).0);
+    let overlap = overlap_seen(&followed.history, &followed.killed, before, &snapshot, from);
+    trial.overlap_ns = trial.overlap_ns.max(overlap.0);
     if trial.overlap_ns > 0 {
         let overlap = Nanos(trial.overlap_ns);
         trial.ends(Outcome::Failed, format!("two incompatible views could be used at once for {overlap}"));
     }
+}
+
+/// Until when a failover is followed.
+#[derive(Clone, Copy)]
+struct Until<'a> {
+    /// The view before the fault.
+    old: ViewId,
+    /// For a view without the dead; one that comes in time leaves the survivors [`FAILOVER_TIMEOUT`].
+    patience: Nanos,
+    /// Why to stop following, if the drill ends.
+    stopped: Stopped<'a>,
 }
 
 /// Follows until the cluster works without the silent processes.
@@ -179,8 +190,9 @@ fn failover<S: Subject>(
     subject: &mut S,
     history: &mut History,
     silent: &[Process],
-    until: (ViewId, Nanos, Stopped<'_>),
-    (before, stamps): (&Snapshot, &dyn Fn(&Process) -> bool),
+    until: Until<'_>,
+    before: &Snapshot,
+    stamps: &dyn Fn(&Process) -> bool,
     trial: &mut Trial,
 ) {
     // An agent's removal includes the programs in its seats, alive or not.
@@ -197,7 +209,7 @@ fn failover<S: Subject>(
         .collect();
     let first = Instant(trial.stamps.iter().map(|stamp| stamp.at).min().unwrap_or_default());
     let names: Vec<Name> = dead.iter().map(|p| p.name).collect();
-    let outcome = until_active(subject, history, until, (&ids, &names), first, &survivors);
+    let outcome = until_active(subject, history, until, &ids, &names, first, &survivors);
     if let Some(report) = history.first_report(&ids, &names, first) {
         trial.suspected_ns = Some(report.when.since(first).0);
         trial.suspected_as = report.reason.map(|reason| reason.name().to_owned());
@@ -265,17 +277,18 @@ enum Failover {
     Failed(String, Nanos),
 }
 
-/// Follows the flight recorders until every survivor is active without the dead. `patience` is for a
-/// view that excludes them; one that comes in time leaves the survivors [`FAILOVER_TIMEOUT`].
+/// Follows the flight recorders until every survivor is active without the dead.
 fn until_active<S: Subject>(
     subject: &mut S,
     history: &mut History,
-    (old, patience, stopped): (ViewId, Nanos, Stopped<'_>),
-    (dead, names): (&[Incarnation], &[Name]),
+    until: Until<'_>,
+    dead: &[Incarnation],
+    names: &[Name],
     injected: Instant,
     survivors: &[Name],
 ) -> Failover {
     let (mut polls, mut was_excluded) = (0u64, false);
+    let Until { old, patience, stopped } = until;
     loop {
         subject.sleep(POLL_INTERVAL);
         let limit = if was_excluded { patience.max(FAILOVER_TIMEOUT) } else { patience };
@@ -431,10 +444,10 @@ mod tests {
         }
 
         fn follow(&mut self, patience: u64) -> Failover {
-            let until: (ViewId, Nanos, Stopped<'_>) = (ViewId(42), Nanos::from_millis(patience), &|| None);
+            let until = Until { old: ViewId(42), patience: Nanos::from_millis(patience), stopped: &|| None };
             let survivors = ["app-1", "app-2"].map(name);
-            let dead = (&[VICTIM][..], &[name("app-3")][..]);
-            until_active(self, &mut History::default(), until, dead, INJECTED, &survivors)
+            let (dead, names) = ([VICTIM], [name("app-3")]);
+            until_active(self, &mut History::default(), until, &dead, &names, INJECTED, &survivors)
         }
     }
 
@@ -528,10 +541,12 @@ mod tests {
     fn only_those_that_no_view_excludes_are_named() {
         // View 43 excludes one of two.
         let mut one = Copied::new(2_000, 2_000);
-        let until: (ViewId, Nanos, Stopped<'_>) = (ViewId(42), Nanos::from_millis(3_000), &|| None);
-        let dead = (&[VICTIM, Incarnation(3)][..], &[name("app-3"), name("coord-1")][..]);
+        let until = Until { old: ViewId(42), patience: Nanos::from_millis(3_000), stopped: &|| None };
+        let dead = [VICTIM, Incarnation(3)];
+        let names = ["app-3", "coord-1"].map(name);
         let survivors = ["app-1", "app-2"].map(name);
-        let outcome = until_active(&mut one, &mut History::default(), until, dead, INJECTED, &survivors);
+        let outcome =
+            until_active(&mut one, &mut History::default(), until, &dead, &names, INJECTED, &survivors);
         let Failover::Failed(why, _) = outcome else { panic!("it failed") };
         assert_eq!(why, "no view excludes coord-1, 3.00s after the fault");
     }

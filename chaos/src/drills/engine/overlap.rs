@@ -78,7 +78,8 @@ pub(super) type Killed = Vec<(Process, Instant)>;
 /// on, whenever its death was noticed. Times of several hosts are compared within the errors of
 /// their clocks.
 pub(super) fn overlap_seen(
-    (history, killed): (&History, &Killed),
+    history: &History,
+    killed: &Killed,
     before: &Snapshot,
     snapshot: &Snapshot,
     from: Instant,

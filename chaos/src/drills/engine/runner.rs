@@ -223,7 +223,7 @@ impl<'a, S: System> Runner<'a, S> {
         let (began, start) = (unix_seconds(), self.system.subject().now());
         self.bystanders.removed(&self.system.subject().snapshot());
         let (verdict, count) = self.repeat(self.wanted, &mut go_on)?;
-        Ok(self.finish(verdict, count, (began, start), before))
+        Ok(self.finish(verdict, count, began, start, before))
     }
 
     /// All repetitions. Returns the verdict of an early end, if there was one.
@@ -572,7 +572,8 @@ impl<'a, S: System> Runner<'a, S> {
         mut self,
         early: Option<Verdict>,
         count: u32,
-        (began, start): (u64, Instant),
+        began: u64,
+        start: Instant,
         before: Vec<Probed>,
     ) -> Journal {
         // A failure is reported as it is.

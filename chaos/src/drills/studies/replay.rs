@@ -171,7 +171,8 @@ fn wait_until(due: Instant, dir: &Path) -> bool {
 /// called before each act; `false` ends the replay early. `program` is this program, whose warden undoes
 /// them if this process is killed.
 pub fn replay_script(
-    (root, cluster): (&Path, Name),
+    root: &Path,
+    cluster: Name,
     program: &Path,
     script: &Script,
     mut go_on: impl FnMut() -> bool,

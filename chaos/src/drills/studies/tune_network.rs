@@ -114,6 +114,15 @@ fn us(ns: u64) -> f64 {
     ns as f64 / 1000.0
 }
 
+/// What is collected of a path.
+struct Path {
+    frames: u64,
+    /// The shortest delay of all seconds.
+    floor: i64,
+    /// By how much delays exceed the shortest one, for each second.
+    spreads: Vec<u64>,
+}
+
 /// The paths of one direction, as they are collected.
 #[derive(Default)]
 struct Collected {
@@ -121,7 +130,7 @@ struct Collected {
     gap_max_us: f64,
     left_out: usize,
     pulses: u64,
-    paths: BTreeMap<IpAddr, (u64, i64, Vec<u64>)>,
+    paths: BTreeMap<IpAddr, Path>,
 }
 
 impl Collected {
@@ -137,17 +146,17 @@ impl Collected {
         self.gap_max_us = self.gap_max_us.max(gap_us);
         self.pulses = self.pulses.saturating_add(block.pulses);
         for (path, delays) in peer.paths.iter().zip(&block.paths).filter(|(_, delays)| delays.frames > 0) {
-            let (frames, floor, spreads) =
-                self.paths.entry(path.address).or_insert((0, i64::MAX, Vec::new()));
-            *frames = frames.saturating_add(delays.frames);
-            *floor = (*floor).min(delays.floor);
-            spreads.push(delays.spread_max);
+            let new = || Path { frames: 0, floor: i64::MAX, spreads: Vec::new() };
+            let path = self.paths.entry(path.address).or_insert_with(new);
+            path.frames = path.frames.saturating_add(delays.frames);
+            path.floor = path.floor.min(delays.floor);
+            path.spreads.push(delays.spread_max);
         }
         Some(gap_us)
     }
 
     fn direction(self, (to, from): (u8, u8)) -> Direction {
-        let path = |(address, (frames, floor, mut spreads)): (IpAddr, (u64, i64, Vec<u64>))| {
+        let path = |(address, Path { frames, floor, mut spreads }): (IpAddr, Path)| {
             spreads.sort_unstable();
             PathMeasured {
                 address,

@@ -121,13 +121,24 @@ fn missed(hosts: &[OnHost], order: &Order) -> Option<String> {
     (!all.is_empty()).then(|| all.join("; "))
 }
 
+/// What an order has done to the drills of a cluster.
+#[derive(Clone, Copy)]
+struct Effect {
+    cluster: Name,
+    /// What follows "drills on cluster NAME".
+    now: &'static str,
+    /// What ends the line.
+    then: &'static str,
+}
+
 /// Says where an order was carried out, and fails if that is not everywhere.
 fn report(
-    (cluster, now, then): (Name, &str, &str),
+    effect: Effect,
     hosts: &[OnHost],
     order: &Order,
     json: Option<serde_json::Value>,
 ) -> Result<ExitCode, Failure> {
+    let Effect { cluster, now, then } = effect;
     let done: Vec<String> = hosts.iter().filter(|one| one.done).map(|one| one.host.to_string()).collect();
     if let Some(json) = json {
         output::json(&json)?;
@@ -163,7 +174,7 @@ pub(super) fn halt(root: &Path, cluster: Name, options: &HaltDrills) -> Result<E
         options.json.then(|| serde_json::json!({ "halted": halted, "undone": undone, "hosts": hosts }));
     let then = "; `obol drill resume` allows them again";
     done_already(noted);
-    report((cluster, "are halted", then), &hosts, &order, json)
+    report(Effect { cluster, now: "are halted", then }, &hosts, &order, json)
 }
 
 pub(super) fn resume(root: &Path, cluster: Name, json: bool) -> Result<ExitCode, Failure> {
@@ -179,7 +190,7 @@ pub(super) fn resume(root: &Path, cluster: Name, json: bool) -> Result<ExitCode,
     let json = json.then(|| serde_json::json!({ "halted": halted, "was_halted": was, "hosts": hosts }));
     let now = if was { "may run again" } else { "were not halted" };
     done_already(noted);
-    report((cluster, now, ""), &hosts, &Order::Resume, json)
+    report(Effect { cluster, now, then: "" }, &hosts, &Order::Resume, json)
 }
 
 pub(super) fn approve(root: &Path, cluster: Name, options: &Approve) -> Result<ExitCode, Failure> {

@@ -389,8 +389,7 @@ fn replay(root: &Path, cluster: Name, options: &DrillReplay) -> Result<ExitCode,
     };
     logged(Event::Began, None)?;
     let program = this_program::file().map_err(Failure::failed)?;
-    let replayed =
-        drills::replay_script((root, cluster), &program, &script, || !stop.load(Ordering::Relaxed));
+    let replayed = drills::replay_script(root, cluster, &program, &script, || !stop.load(Ordering::Relaxed));
     let outcome = match &replayed {
         Ok(replayed) => format!("played {} of {} acts", replayed.played, script.acts.len()),
         Err(error) => format!("refused: {error}"),

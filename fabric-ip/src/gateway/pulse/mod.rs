@@ -138,15 +138,26 @@ pub(super) struct PulseThread {
     more: bool,
 }
 
+/// Where the thread of pulses puts what it finds.
+pub(super) struct PulseOutlets {
+    /// The processes of this host, which hear of silent hosts and of deaths.
+    pub(super) informant: Informant,
+    pub(super) counts: Counts,
+    pub(super) reports: Option<Arc<PulseReports>>,
+    /// Whether reports have each frame.
+    pub(super) trace: Arc<AtomicBool>,
+}
+
 impl PulseThread {
     /// The thread, and what the thread that watches processes sends notices by.
     pub(super) fn new(
         host: u8,
-        (config, pulse): (&Config, &PulseConfig),
+        config: &Config,
+        pulse: &PulseConfig,
         pulses: &Pulses,
-        (informant, counts): (Informant, Counts),
-        (reports, trace): (Option<Arc<PulseReports>>, Arc<AtomicBool>),
+        outlets: PulseOutlets,
     ) -> (Self, Notices) {
+        let PulseOutlets { informant, counts, reports, trace } = outlets;
         let now = clock::now();
         let hosts = u8::try_from(config.gateways.len()).unwrap_or(u8::MAX);
         let path = |at| Path { at, retry_at: now, failures: 0, pulses: Inbox::new(), notices: Inbox::new() };
@@ -164,7 +175,7 @@ impl PulseThread {
         let sockets_of_paths = paths.len();
         let sockets = paths.iter().map(|_| OnceLock::new()).collect();
         let to = peers.iter().map(|peer| (peer.host, peer.addresses.clone()));
-        let outgoing = Outgoing::new(host, to, (sockets, Arc::new(Numbers::default())));
+        let outgoing = Outgoing::new(host, to, sockets, Arc::new(Numbers::default()));
         let notices = Notices::new(outgoing.for_thread(), pulses.clone());
         let thread = Self {
             config: pulse.clone(),

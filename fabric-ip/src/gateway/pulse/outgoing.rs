@@ -40,7 +40,8 @@ impl Outgoing {
     pub(super) fn new(
         host: u8,
         peers: impl IntoIterator<Item = (u8, Vec<SocketAddr>)>,
-        (sockets, numbers): (Sockets, Arc<Numbers>),
+        sockets: Sockets,
+        numbers: Arc<Numbers>,
     ) -> Self {
         let peer = |(host, addresses): (u8, Vec<SocketAddr>)| Peer {
             host,

@@ -44,7 +44,8 @@ struct Session {
 pub(in crate::gateway) fn start(
     cluster: &Cluster,
     config: &Config,
-    (pulses, watching): (&Pulses, &Sender<WatchCommand>),
+    pulses: &Pulses,
+    watching: &Sender<WatchCommand>,
     ended: &Arc<AtomicBool>,
 ) -> io::Result<()> {
     let own = cluster.host();

@@ -128,7 +128,7 @@ impl Leases {
             let found = poll.complete(done, &self.config, &mut fabric);
             let Some(Found::Empty { view, posted }) = found else { continue };
             let h = &mut state.holders[holder];
-            h.lease.renewed(view, (Voucher::Acceptors, posted), now);
+            h.lease.renewed(view, Voucher::Acceptors, posted, now);
             h.reading = None;
             if self.config.mutant.has(Mutant::RenewalLowersFence) {
                 h.fence = ViewId::GENESIS;
@@ -153,7 +153,7 @@ impl Leases {
         }
         let mut fabric = Noted::default();
         let known = Known { log: &l.log, cleared: l.cleared, proofs: &l.proofs, suspected: &|_| false };
-        l.clearing = Some(Clearing::begin(&known, early, (l.round, 0), &self.config, now, &mut fabric));
+        l.clearing = Some(Clearing::begin(&known, early, l.round, 0, &self.config, now, &mut fabric));
         self.post(state, leader, fabric);
     }
 

@@ -1,6 +1,6 @@
 //! The comparison of detectors: drills on a cluster while its pulses are recorded, or in the simulator.
 
-use super::{Detector, Fault, Measured, Plan, Report, Silences, lasts, silenced};
+use super::{Detector, Fault, Measured, Plan, Report, Silences, Watched, lasts, silenced};
 use crate::drillfile::Drill;
 use crate::drills::{Fleet, Host, Journal, Verdict};
 use obol_deaths::Detectors as Deaths;
@@ -98,12 +98,19 @@ pub fn measured(
     })
 }
 
-/// The hosts that are this machine, with the memory of the cluster there.
-fn here(root: &Path, fleet: &Fleet) -> Result<Vec<(u8, PathBuf, Cluster)>, Failure> {
+/// A host that is this machine, with the memory of the cluster there.
+struct HostHere {
+    host: u8,
+    dir: PathBuf,
+    cluster: Cluster,
+}
+
+/// The hosts that are this machine.
+fn here(root: &Path, fleet: &Fleet) -> Result<Vec<HostHere>, Failure> {
     let open = |(host, dir): (u8, PathBuf)| {
         let name = dir.file_name().and_then(|name| Name::new(name.to_str()?).ok()).unwrap_or_default();
         let site = Site::open(root, name).map_err(Failure::refused)?;
-        Ok((host, dir, site.cluster))
+        Ok(HostHere { host, dir, cluster: site.cluster })
     };
     fleet.dirs().map(open).collect()
 }
@@ -120,7 +127,7 @@ struct Run<'a> {
     count: u32,
     drills: &'a mut dyn Drills,
     deployment: &'a Deployment,
-    hosts: &'a [(u8, PathBuf, Cluster)],
+    hosts: &'a [HostHere],
     found: Found,
 }
 
@@ -132,7 +139,7 @@ impl Run<'_> {
         let drill = drill.map_err(Failure::failed)?;
         remark(format_args!("{}, {count} times", drill.id));
         let by_pulses = detector == Detector::Pulse;
-        let watch: Vec<_> = self.hosts.iter().map(|(host, _, cluster)| (*host, cluster.clone())).collect();
+        let watch: Vec<_> = self.hosts.iter().map(|here| (here.host, here.cluster.clone())).collect();
         let silences = by_pulses.then(|| Silences::watch(watch)).transpose().map_err(Failure::failed)?;
         let journal = self.drills.run(&drill);
         let seen = silences.map(Silences::end).unwrap_or_default();
@@ -151,9 +158,9 @@ impl Run<'_> {
             self.found.silenced = silenced(&journal, lasts);
         }
         self.found.measured.push(if by_pulses {
-            let hosts: Vec<u8> = self.hosts.iter().map(|(host, ..)| *host).collect();
+            let hosts: Vec<u8> = self.hosts.iter().map(|here| here.host).collect();
             let all = self.deployment.network.as_ref().map_or(1, |network| network.hosts.len());
-            Measured::by_pulses(profile, &journal, (&seen, &hosts, all), lasts)
+            Measured::by_pulses(profile, &journal, Watched { seen: &seen, hosts: &hosts, all }, lasts)
         } else {
             Measured::of(detector, fault, profile, &journal)
         });
@@ -169,8 +176,8 @@ struct Recording {
 }
 
 impl Recording {
-    fn start(hosts: &[(u8, PathBuf, Cluster)]) -> Result<Self, Failure> {
-        let hosts: Vec<(u8, PathBuf)> = hosts.iter().map(|(host, dir, _)| (*host, dir.clone())).collect();
+    fn start(hosts: &[HostHere]) -> Result<Self, Failure> {
+        let hosts: Vec<(u8, PathBuf)> = hosts.iter().map(|here| (here.host, here.dir.clone())).collect();
         let ask = |dir: &PathBuf| pulse::trace(dir, clock::now() + RECORD_AHEAD);
         for (_, dir) in &hosts {
             ask(dir).map_err(Failure::failed_at(dir))?;

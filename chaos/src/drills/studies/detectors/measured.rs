@@ -97,6 +97,17 @@ pub fn silenced(journal: &Journal, lasts: Nanos) -> Vec<fide::Fault> {
     all.map(|(_, at, host)| fide::Fault { host, from: at.0, until: (at + lasts).0 }).collect()
 }
 
+/// The silences that gateways have reported.
+#[derive(Clone, Copy)]
+pub struct Watched<'a> {
+    /// The silences, in any order.
+    pub seen: &'a [Silence],
+    /// The hosts whose gateways were asked.
+    pub hosts: &'a [u8],
+    /// How many hosts the cluster has.
+    pub all: usize,
+}
+
 impl Measured {
     /// By the stamps of processes.
     pub fn of(detector: Detector, fault: Fault, profile: &Profile, journal: &Journal) -> Self {
@@ -132,14 +143,9 @@ impl Measured {
         }
     }
 
-    /// Judges the pulse detector by the counters of the gateways of `hosts`; `all` is the number of hosts,
-    /// `lasts` the fault's duration.
-    pub fn by_pulses(
-        profile: &Profile,
-        journal: &Journal,
-        (seen, hosts, all): (&[Silence], &[u8], usize),
-        lasts: Nanos,
-    ) -> Self {
+    /// Judges the pulse detector by what gateways have seen; `lasts` is the fault's duration.
+    pub fn by_pulses(profile: &Profile, journal: &Journal, watched: Watched<'_>, lasts: Nanos) -> Self {
+        let Watched { seen, hosts, all } = watched;
         let by_processes = Self::of(Detector::Pulse, Fault::CutOff, profile, journal);
         let (mut times, mut faults) = (Vec::new(), 0);
         let mut expected = vec![false; seen.len()];
@@ -202,6 +208,10 @@ pub(super) mod tests {
     use crate::drills::engine::journal::{Host, SCHEMA, Victim};
 
     const LASTS: Nanos = Nanos::from_secs(1);
+
+    fn by_pulses(journal: &Journal, seen: &[Silence]) -> Measured {
+        Measured::by_pulses(&lan(), journal, Watched { seen, hosts: &[1, 2, 3], all: 3 }, LASTS)
+    }
 
     fn trial(number: u32, at: u64, host: u8, suspected: Option<(u64, &'static str)>) -> Trial {
         let stamp = Stamp { name: "app-3".to_owned(), at, error: None, host, clock_error: 0 };
@@ -272,14 +282,14 @@ pub(super) mod tests {
         let silence = |by, at| Silence { by, at: Instant(at) };
         // Host 3 loses both others.
         let seen = [silence(1, 21_000), silence(2, 22_000), silence(3, 23_000), silence(3, 24_000)];
-        let found = Measured::by_pulses(&lan(), &journal, (&seen, &[1, 2, 3], 3), LASTS);
+        let found = by_pulses(&journal, &seen);
         assert_eq!((found.faults, found.detected, found.false_suspicions), (2, 2, 0));
         assert_eq!((found.detection_us.max, found.suspicion_us.max), (Some(21.0), Some(30.0)));
         assert!(found.holds());
         let wrong = [&seen[..], &[silence(1, 25_000), silence(2, 500)]].concat();
-        let found = Measured::by_pulses(&lan(), &journal, (&wrong, &[1, 2, 3], 3), LASTS);
+        let found = by_pulses(&journal, &wrong);
         assert_eq!((found.detected, found.false_suspicions, found.verdict()), (2, 2, Verdict::Deviated));
-        let found = Measured::by_pulses(&lan(), &journal, (&seen[..1], &[1, 2, 3], 3), LASTS);
+        let found = by_pulses(&journal, &seen[..1]);
         assert_eq!((found.faults, found.detected, found.verdict()), (2, 1, Verdict::Deviated));
     }
 

@@ -7,7 +7,7 @@ mod report;
 mod silences;
 
 pub use comparison::{Drills, measured, simulated};
-pub use measured::{Measured, Times, silenced};
+pub use measured::{Measured, Times, Watched, silenced};
 pub use report::{HEADS, Missing, Report};
 pub use silences::{Silence, Silences};
 
