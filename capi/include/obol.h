@@ -761,6 +761,14 @@ void obol_output_write(struct obol_output *output, const uint8_t *bytes, size_t 
 const char *obol_last_error(void);
 
 /**
+ * The version of this library, such as `0.1.0`. The text is valid until the program ends.
+ *
+ * Functions are added and never removed, so a program that was made for one version runs with all later ones
+ * of the same major version.
+ */
+const char *obol_version(void);
+
+/**
  * Opens the stream of a program's views, beginning with the newest. Views superseded before the
  * program polls are skipped. Null for a null pointer. It may outlive the program's handle.
  *

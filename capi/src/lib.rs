@@ -25,7 +25,7 @@ pub use service::{
     OnCommit, OnLoad, OnLoadAbandon, OnLoadBegin, OnLoadCommit, OnLoadPart, OnRead, OnSave, OnSaveBegin,
     OnSaveEnd, OnSavePart, OnWork, Output, Parts, Service, obol_output_write,
 };
-pub use status::{Status, obol_last_error};
+pub use status::{Status, obol_last_error, obol_version};
 pub use streams::{
     Failure, Failures, Views, obol_failures_close, obol_failures_next, obol_failures_open, obol_views_close,
     obol_views_next, obol_views_open,

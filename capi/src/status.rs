@@ -139,6 +139,15 @@ pub extern "C" fn obol_last_error() -> *const c_char {
     LAST.with(|last| last.borrow().as_ptr())
 }
 
+/// The version of this library, such as `0.1.0`. The text is valid until the program ends.
+///
+/// Functions are added and never removed, so a program that was made for one version runs with all later ones
+/// of the same major version.
+#[unsafe(no_mangle)]
+pub extern "C" fn obol_version() -> *const c_char {
+    concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
+}
+
 /// A text argument.
 ///
 /// # Safety
