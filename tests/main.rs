@@ -38,6 +38,7 @@ mod partition;
 mod planted;
 mod prose;
 mod pulses;
+mod python;
 mod redis;
 mod replayed;
 mod rollout;
