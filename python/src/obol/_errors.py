@@ -85,7 +85,7 @@ class Inactive(Error):
     done in it does not count."""
 
     status = Status.INACTIVE
-    next_step = "discard the work; get a view by `wait_active`, after `join` if `is_excluded`"
+    next_step = "discard the work, and get a view by `wait_active`; call `join` first if `is_excluded`"
 
 
 class Closed(Error):
