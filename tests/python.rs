@@ -18,7 +18,7 @@ fn python(prefix: &Path) -> Option<Command> {
     let found = python.args(["-c", version]).output().map_err(|error| error.to_string()).and_then(|ran| {
         let said = String::from_utf8_lossy(&ran.stdout).into_owned();
         let (major, minor) = said.trim().split_once(' ').ok_or_else(|| format!("{ran:?}"))?;
-        let numbers = major.parse().ok().zip(minor.parse().ok());
+        let numbers: Option<(u32, u32)> = major.parse().ok().zip(minor.parse().ok());
         numbers.filter(|found| *found >= NEEDED).ok_or_else(|| format!("python3 has version {major}.{minor}"))
     });
     if let Err(why) = found {

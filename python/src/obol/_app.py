@@ -21,7 +21,7 @@ R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 PathLike = Union[str, "os.PathLike[str]"]
 
-#: A lease that begins wakes nobody up, so whoever waits for it looks this often, as `obol.h` advises.
+#: A lease that begins wakes nobody up, so a wait for it polls at this interval, as `obol.h` advises.
 _LEASE_POLL_SECONDS = 0.001
 #: How often `attach_again` asks for the agent's successor.
 _ATTACH_POLL_SECONDS = 0.01
