@@ -206,7 +206,7 @@ fn measure(
         }
     }
     if let Some(engine) = engine {
-        let group = propose::Group { count: *replicas, poll_every: &poll_every, preset: engine };
+        let group = propose::Group { count: *replicas, poll_every, preset: engine };
         turns.push(vec![propose::measure(root, site, group, poll_interval, options.time)?]);
     }
     Ok(turns)
