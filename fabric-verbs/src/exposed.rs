@@ -13,7 +13,7 @@
 //! good only on a queue pair of that domain, whose rights its owner changes (`permits.rs`).
 //!
 //! Keys are not secret: they can be guessed. So the queue pair of a peer also limits it to its role
-//! ([`Role::rights`]), and both must allow an operation. A coordinator can CAS the words for which
+//! ([`rights_of`]), and both must allow an operation. A coordinator can CAS the words for which
 //! it has a key. No peer can WRITE a member's region, except the value areas of a mailbox, which a
 //! member does not use otherwise; and only its fence word can be swapped.
 

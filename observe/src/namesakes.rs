@@ -28,7 +28,7 @@ impl Namesakes {
     }
 
     /// The refusal of the process that waits for its name, if the holder is alive. Blocks while other
-    /// hosts are READ, once per [`SEARCH_EVERY`].
+    /// hosts are READ, once per second.
     pub fn refusal(&mut self) -> Option<String> {
         let now = Instant::now();
         if self.search_at.is_some_and(|at| now < at) {

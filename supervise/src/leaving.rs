@@ -14,7 +14,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Poll interval for their ends.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Asks members to leave, so that none counts as failed, and waits up to [`TIMEOUT`]. What has not ended
+/// Asks members to leave, so that none counts as failed, and waits up to five seconds. What has not ended
 /// by then, such as a frozen one, is left to the caller, who kills it.
 pub fn terminate_and_wait<'c>(children: impl Iterator<Item = &'c mut Child>) {
     let runs = |child: &mut Child| matches!(child.try_wait(), Ok(None));
