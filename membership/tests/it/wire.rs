@@ -72,7 +72,7 @@ prop_compose! {
         mut ids in proptest::array::uniform3(number()),
         spans in proptest::array::uniform4(0..=4 * LEASE_MAX.0),
         next in number(),
-        acceptors in prop::collection::vec((any::<u16>(), address()), 1..7),
+        acceptors in prop::collection::btree_map(any::<u16>(), address(), 1..7),
         retired in prop::collection::vec(1_u16..=7, 0..7),
         mut members in prop::collection::vec(member(), 0..20),
         departed in prop::collection::vec((any::<u64>(), number(), name(), kind(), number(), any::<bool>()), 0..10),
