@@ -115,8 +115,8 @@ fn put_text(value: &mut Value, text: &str) -> usize {
             *old = text.to_owned();
             1
         }
-        Value::Array(items) => items.iter_mut().map(|item| put_text(item, text)).sum(),
-        Value::Object(fields) => fields.values_mut().map(|field| put_text(field, text)).sum(),
+        Value::Array(items) => items.iter_mut().map(|item| put_text(item, text)).sum::<usize>(),
+        Value::Object(fields) => fields.values_mut().map(|field| put_text(field, text)).sum::<usize>(),
         _ => 0,
     }
 }

@@ -467,7 +467,7 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
                 return Ok(());
             }
         }
-        Err(format!("no steady state: {}", self.states()))
+        Err(format!("invariant 12: no steady state: {}", self.states()))
     }
 
     /// Executes one event, and checks all that must hold.

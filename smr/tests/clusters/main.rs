@@ -574,7 +574,7 @@ mod mutants {
     /// A violation of invariant 2 when an operator has said that a replica is to continue alone.
     fn recovers_badly(mutant: Mutant, run: impl Fn(u64, &Plan) -> Result<(), String>) {
         let run = |seed| run(seed, &Plan { mutant: Some(mutant), ..Plan::of(seed, Faults::Single) }).err();
-        let fault = (0..20).find_map(run).unwrap_or_else(|| panic!("{mutant:?} survives"));
+        let fault = (0..BUDGET).find_map(run).unwrap_or_else(|| panic!("{mutant:?} survives {BUDGET} seeds"));
         assert!(fault.starts_with("invariant 2:"), "{mutant:?}: {fault}");
         println!("{mutant:?}: {fault}");
     }
