@@ -223,7 +223,7 @@ impl Report {
 
 /// What a follower reports of itself besides its log.
 #[derive(Clone, Copy)]
-pub(crate) struct Says {
+pub(crate) struct OwnReport {
     /// It may begin a log.
     pub(crate) may_bootstrap: bool,
     /// It is about to leave.
@@ -387,7 +387,7 @@ impl Follow {
         leader: (Incarnation, Address),
         area: Area,
         replicated: &Replicated<S>,
-        says: Says,
+        own_report: OwnReport,
         fabric: &mut F,
     ) {
         let freed = replicated.freed();
@@ -405,7 +405,7 @@ impl Follow {
         let gap = replicated.is_behind();
         self.reported = Some(Reported { term: self.head.term, gap, freed });
         let (term, log, applied) = (self.head.term, replicated.state.log, replicated.state.applied.index);
-        let Says { may_bootstrap, leaves } = says;
+        let OwnReport { may_bootstrap, leaves } = own_report;
         let report = Report { who: own, to: leader.0, log, term, gap, may_bootstrap, leaves, applied, freed };
         report.encode(&mut self.buffer);
         let to = Remote { at: leader.1, offset: area.report(replica) };

@@ -68,9 +68,9 @@ pub(crate) struct Lead {
     mutant: ActiveMutant,
 }
 
-/// The reign of a leader.
+/// How a leader begins its term.
 #[derive(Clone, Copy)]
-pub(crate) struct Reign {
+pub(crate) struct LeadStart {
     pub(crate) area: Area,
     pub(crate) term: Term,
     /// Whose ring it writes.
@@ -85,11 +85,11 @@ impl Lead {
     /// Continues from what a takeover has adopted, in a ring.
     pub(crate) fn begin<S: Service>(
         own: (Incarnation, Address),
-        reign: Reign,
+        start: LeadStart,
         adopted: Adopted,
         replicated: &mut Replicated<S>,
     ) -> Self {
-        let Reign { area, term, place, is_direct, ids } = reign;
+        let LeadStart { area, term, place, is_direct, ids } = start;
         let mutant = replicated.state.mutant;
         let place = if mutant.has(Mutant::SharedRing) { 0 } else { place };
         replicated.assert_whole();

@@ -3,7 +3,7 @@
 
 use super::{Replica, Role};
 use crate::REPLICAS_MAX;
-use crate::follow::Says;
+use crate::follow::OwnReport;
 use crate::position::Index;
 use crate::preset::{Detector, Guard};
 use crate::service::Service;
@@ -27,9 +27,9 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             && self.at < REPLICAS_MAX
         {
             let may_bootstrap = self.may_bootstrap.is_some() && self.replicated.state.log == 0;
-            let says = Says { may_bootstrap, leaves: self.retires };
+            let own_report = OwnReport { may_bootstrap, leaves: self.retires };
             self.note_told(now, leader.0);
-            self.follow.report(now, own, self.at, leader, self.area, &self.replicated, says, fabric);
+            self.follow.report(now, own, self.at, leader, self.area, &self.replicated, own_report, fabric);
             if self.replicated.gap {
                 self.load(now, own, self.replicated.log.base().index, fabric);
             } else {

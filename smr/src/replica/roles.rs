@@ -4,7 +4,7 @@ use super::Replica;
 use crate::REPLICAS_MAX;
 use crate::config::Config;
 use crate::direct::{self, Prefix};
-use crate::lead::{Lead, Reign};
+use crate::lead::{Lead, LeadStart};
 use crate::log::Record;
 use crate::position::{Index, Term};
 use crate::preset::{Detector, Guard, Known, Work};
@@ -209,8 +209,8 @@ impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
             return;
         };
         self.place = Some(place);
-        let reign = Reign { area: self.area, term, place, is_direct: G::DIRECT, ids: self.ids };
-        let lead = Lead::begin((incarnation, own), reign, adopted, &mut self.replicated);
+        let start = LeadStart { area: self.area, term, place, is_direct: G::DIRECT, ids: self.ids };
+        let lead = Lead::begin((incarnation, own), start, adopted, &mut self.replicated);
         let mut lead = lead.with_time(now, &mut self.time).with_reads(G::READS);
         if self.unreplicated {
             lead = lead.without_copies();
