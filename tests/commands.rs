@@ -140,6 +140,24 @@ fn times_and_names_that_make_no_sense_are_refused_with_a_reason() {
 }
 
 #[test]
+fn the_problems_of_a_refused_file_are_printed_for_scripts() {
+    let file = std::env::temp_dir().join(format!("obol-refused-{}.toml", std::process::id()));
+    fs::write(&file, "schema = 1\nnosuchkey = 2\n").expect("written");
+    let path = file.to_str().expect("text");
+    for command in [&["host", "check"][..], &["hooks", "check"], &["plan", "network"], &["profile", "check"]]
+    {
+        let ran = ran(&[command, &[path, "--json"]].concat()).ends(2);
+        let found: serde_json::Value = serde_json::from_str(&ran.out).expect("JSON");
+        let problems = found["problems"].as_array().expect("a list");
+        assert!(
+            problems.iter().any(|one| one["line"] == 2 && one["text"].is_string()),
+            "{command:?}: {found}"
+        );
+    }
+    fs::remove_file(&file).expect("removed");
+}
+
+#[test]
 fn a_file_without_an_end_or_a_beginning_is_refused() {
     let fifo = std::env::temp_dir().join(format!("obol-fifo-{}", std::process::id()));
     assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo runs").success());

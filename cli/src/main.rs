@@ -3,6 +3,7 @@
 mod cli;
 mod commands;
 mod logging;
+mod problems;
 #[cfg(test)]
 #[path = "../../observe/tests/support/scrambled.rs"]
 mod scrambled;

@@ -1,6 +1,7 @@
 //! `obol hooks`: commands and webhooks on what happens in a cluster.
 
 use crate::logging::LogOptions;
+use crate::problems;
 use clap::Subcommand;
 use obol_config::nearest;
 use obol_fabric::Name;
@@ -122,7 +123,7 @@ fn check(file: &Path, json: bool) -> Result<ExitCode, Failure> {
         hooks: Vec<&'a str>,
         problems: &'a [String],
     }
-    let config = load(file)?;
+    let config = Config::load(file).map_err(|error| problems::refused(json, file, error))?;
     let problems = config.problems();
     let hooks = config.hooks.iter().map(|hook| hook.name.as_str()).collect();
     output::json_or(json, &CheckJson { hooks, problems: &problems }, |_| {

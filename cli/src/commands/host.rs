@@ -1,12 +1,13 @@
 //! `obol host`: a cluster of several hosts, as one of them.
 
+use crate::problems;
 use crate::values::span;
 use clap::Subcommand;
 use obol_fabric::Name;
 use obol_identity::AUTHORITIES_FILE;
-use obol_node::Hosts;
 use obol_node::keys::{AUTHORITY_KEY_FILE, Authority, duties};
 use obol_node::network::{Fabric, KEYS, print_id};
+use obol_node::{Hosts, HostsError};
 use obol_supervise::host::{self, Check, Prepared};
 use obol_term::output::{self, Failure};
 use std::io;
@@ -121,6 +122,9 @@ pub(crate) fn run(root: &Path, _: Name, command: &HostCommand) -> Result<ExitCod
             output::bytes(text.replace(EXAMPLE_NETWORK, network).as_bytes())?;
         }
         HostCommand::Check { file, json } => {
+            if let Err(HostsError::File(error)) = Hosts::load(file) {
+                return Err(problems::refused(*json, file, error));
+            }
             output::json_or(*json, &host::check(file)?, |found| show(file, found))?;
         }
         HostCommand::Keys { file, out, time, days } => make_keys(file, out, days.unwrap_or(*time))?,

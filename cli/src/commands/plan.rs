@@ -1,5 +1,6 @@
 //! `obol plan`: what is computed before anything runs.
 
+use crate::problems;
 use clap::{Args, Subcommand};
 use obol_fabric::{Name, Nanos};
 use obol_fide::network::{self, Network, Pair, Risk};
@@ -51,7 +52,7 @@ pub(crate) fn run(_: &Path, _: Name, command: &Plan) -> Result<ExitCode, Failure
         return Ok(ExitCode::SUCCESS);
     };
     let network = Network::load(&file.to_string_lossy()).map_err(|error| match file.exists() {
-        true => Failure::refused(error),
+        true => problems::refused(command.json, file, error),
         false => Failure::Refused(format!("{error}; `obol plan network --example` prints one to begin with")),
     })?;
     let plan = network::plan(&network)
