@@ -97,7 +97,6 @@ impl FaultAgent {
         }
     }
 
-    /// What it fired at.
     fn fired(&mut self) -> Vec<String> {
         match self.reply() {
             Reply::Fired { stamps } => {

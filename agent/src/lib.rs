@@ -45,6 +45,8 @@
 //! [`Lost::Forked`]. So a server that forks workers, or daemonizes by a fork, attaches after the
 //! fork. The examples `attach` and `embed` are complete programs.
 
+#![warn(missing_docs, reason = "others write programs and backends against this")]
+
 mod attached;
 mod embedded;
 mod handle;

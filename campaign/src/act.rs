@@ -27,7 +27,6 @@ pub enum Act {
     Attach(u32, u16),
     /// A program ends.
     KillProgram(u32, u16),
-    /// A program freezes.
     FreezeProgram(u32, u16),
     /// It resumes.
     ThawProgram(u32, u16),
@@ -115,7 +114,6 @@ pub struct Timed {
     /// Steps at that very time that come first.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub after: u32,
-    /// The act.
     #[serde(rename = "do")]
     pub act: Act,
 }

@@ -73,7 +73,6 @@ impl Cluster {
         Ok(Self { driver, deployment, unread, attaching, leaving, later, violation: None })
     }
 
-    /// Its deployment.
     pub const fn deployment(&self) -> &Deployment {
         &self.deployment
     }
@@ -139,7 +138,6 @@ impl Cluster {
         }
     }
 
-    /// Runs for this time.
     pub fn run_for(&mut self, time: Nanos) {
         let end = self.driver.world.now() + time.0;
         loop {

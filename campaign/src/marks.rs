@@ -191,11 +191,8 @@ named_enum! {
         DriftAlarm = "drift_alarm",
         /// A view became active only because leases were extended for slow links.
         SlowNetwork = "slow_network",
-        /// A coordinator was killed.
         KilledCoordinator = "killed_coordinator",
-        /// A leader was killed.
         KilledLeader = "killed_leader",
-        /// An agent was killed.
         KilledAgent = "killed_agent",
         /// An embedded app was killed.
         KilledApp = "killed_app",
@@ -207,9 +204,7 @@ named_enum! {
         StartedLater = "started_later",
         /// A process was restarted.
         Restarted = "restarted",
-        /// A coordinator was frozen.
         FrozenCoordinator = "frozen_coordinator",
-        /// A member was frozen.
         FrozenMember = "frozen_member",
         /// A lease cache was frozen.
         FrozenCache = "frozen_cache",
@@ -229,7 +224,6 @@ named_enum! {
         LastCacheGone = "last_cache_gone",
         /// A live process was reported dead.
         Suspected = "suspected",
-        /// A link was cut.
         LinkCut = "link_cut",
         /// A link was cut in one direction only.
         LinkCutOneWay = "link_cut_one_way",

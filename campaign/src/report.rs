@@ -27,7 +27,6 @@ pub struct Options {
     pub seeds: u64,
     /// The first. The last, `first + seeds - 1`, must be a `u64` as well.
     pub first: u64,
-    /// Threads.
     pub threads: usize,
     /// The planted bug.
     pub plant: ActiveMutant,
@@ -36,7 +35,6 @@ pub struct Options {
 /// A seed that violated an invariant, or a canary that did not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Failure {
-    /// The seed.
     pub seed: u64,
     /// The row of the table of invariants.
     pub row: u8,
@@ -93,7 +91,6 @@ impl Report {
 /// A path, and the seeds that took it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Reached {
-    /// Its name.
     pub mark: &'static str,
     /// How many seeds.
     pub seeds: u64,
@@ -234,7 +231,6 @@ pub fn campaign(options: &Options, progress: &(dyn Fn(u64) + Sync)) -> Report {
 /// The result for a planted bug.
 #[derive(Clone, Debug, Serialize)]
 pub struct Found {
-    /// Its name.
     pub name: &'static str,
     /// The row that it breaks.
     pub row: u8,

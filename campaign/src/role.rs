@@ -14,7 +14,6 @@ const TAPPED: [u8; 10] = [2, 3, 6, 8, 13, 15, 16, 19, 22, 23];
 /// Which machine.
 #[derive(Debug)]
 pub(crate) enum Role {
-    /// A coordinator.
     Coordinator(Box<Coordinator>),
     /// An agent, an embedded app or a lease cache.
     Member(Box<Member>),

@@ -26,7 +26,6 @@ const CANARY_LEASES: u64 = 60;
 /// The result of a seed.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// The seed.
     pub seed: u64,
     /// Its kind.
     pub trial: Trial,

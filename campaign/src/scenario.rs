@@ -74,7 +74,6 @@ impl Trial {
 /// A cluster and its faults, as drawn from a seed.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// The seed.
     pub seed: u64,
     /// The kind of run.
     pub trial: Trial,

@@ -16,7 +16,6 @@ pub(super) struct Work {
     node: u32,
     /// 0: the node's embedded app.
     seat: u16,
-    /// The working process.
     who: Address,
     view: ViewId,
     /// When it completes; never while its process is stopped.

@@ -3,6 +3,8 @@
 //! Every function checks its arguments; a null pointer is refused, never dereferenced. The `#
 //! Safety` section of each function, and so of the header, states what Rust cannot check. This
 //! crate only translates.
+
+#![warn(missing_docs, reason = "others write programs and backends against this")]
 #![allow(unsafe_code, reason = "the caller's pointers come from C")]
 
 mod app;

@@ -25,7 +25,6 @@ pub enum FileError {
     /// The file cannot be read.
     #[error("{path}: {reason}")]
     Unreadable {
-        /// Its path.
         path: String,
         /// The operating system's error, or that it is not text or too long.
         reason: String,
@@ -47,7 +46,6 @@ pub struct PlacedProblem {
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
-    /// The problem.
     #[serde(rename = "text", serialize_with = "as_text")]
     pub problem: Problem,
 }
@@ -105,7 +103,6 @@ pub enum Problem {
     /// A required key is missing.
     #[error("missing key {key}, {wanted}")]
     MissingKey {
-        /// The key.
         key: Text,
         /// Its required value.
         wanted: String,
@@ -133,7 +130,6 @@ pub enum Problem {
         did_you_mean(.nearest.as_deref())
     )]
     Choice {
-        /// The key.
         key: Text,
         /// The value.
         found: String,
@@ -145,7 +141,6 @@ pub enum Problem {
     /// A value that is too small or too large.
     #[error("{key} is {found}, but must lie in {low}..={high}")]
     Bounds {
-        /// The key.
         key: Text,
         /// The value.
         found: String,
@@ -157,7 +152,6 @@ pub enum Problem {
     /// A key that does not apply with the current value of another.
     #[error("{key} applies only with {other} = {needed:?}; remove it, or change {other}")]
     Inapplicable {
-        /// The key.
         key: &'static str,
         /// The key that it depends on.
         other: &'static str,

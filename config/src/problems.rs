@@ -49,7 +49,6 @@ pub fn recover<T>(
 }
 
 impl Problems {
-    /// Adds one.
     pub fn add(&mut self, at: usize, problem: Problem) {
         self.found.push((at, problem));
     }

@@ -23,7 +23,6 @@ pub fn is_line(text: &str, chars_max: usize) -> bool {
 pub struct At<T> {
     /// The byte offset.
     pub at: usize,
-    /// The value.
     pub value: T,
 }
 
@@ -121,7 +120,6 @@ impl<'d, 'i> Section<'d, 'i> {
         self.need("schema", &wanted, read);
     }
 
-    /// A duration.
     pub fn span<T: From<Duration> + Into<Duration>>(
         &mut self,
         key: &str,

@@ -56,7 +56,6 @@ impl Worker {
         });
     }
 
-    /// Runs a drill.
     pub(crate) fn run(&self, drill: String) {
         let (location, tx, running) = (self.location.clone(), self.tx.clone(), Arc::clone(&self.running));
         thread::spawn(move || {

@@ -13,7 +13,6 @@ pub(crate) enum Command {
     Sort(Option<usize>),
 }
 
-/// A choice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Choice {
     pub(crate) name: String,

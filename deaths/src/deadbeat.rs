@@ -38,7 +38,6 @@ pub const DEVICE_NAME_MAX: usize = DEVICE_NAME_BYTES - 1;
 pub struct UdpGroup {
     /// Its address, an IPv4 one mapped.
     pub group: Ipv6Addr,
-    /// Its port.
     pub port: u16,
     /// The outgoing network interface; without one the host's routes decide.
     pub interface: Option<String>,
@@ -120,7 +119,6 @@ pub enum DeadbeatError {
     Destination {
         /// The destination.
         what: String,
-        /// The fault.
         fault: &'static str,
     },
     /// The kernel has no such network interface or RDMA device, or no RDMA at all.
@@ -159,7 +157,6 @@ pub enum DeadbeatError {
     Kernel {
         /// The operation, as in "cannot ...".
         doing: &'static str,
-        /// The error.
         #[source]
         error: io::Error,
     },

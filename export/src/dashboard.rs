@@ -41,14 +41,12 @@ impl Form {
     }
 }
 
-/// One panel.
 struct Panel {
     title: &'static str,
     form: Form,
     /// Its width in columns.
     width: u32,
     unit: &'static str,
-    /// What its metrics are.
     about: Vec<Metric>,
     /// Queries with their legends.
     targets: Vec<(String, &'static str)>,

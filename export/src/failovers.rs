@@ -23,7 +23,6 @@ const EXEMPLARS_MAX: usize = 64;
 /// What was counted, for one exposition.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counted {
-    /// Failovers.
     pub(crate) failovers: u64,
     /// Those without a duration.
     pub(crate) incomplete: u64,

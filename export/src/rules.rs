@@ -13,7 +13,6 @@ use std::fmt::Write as _;
 /// An alert.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Its name.
     pub name: &'static str,
     /// Its expression, which has a value while there is cause for alarm.
     pub expr: String,

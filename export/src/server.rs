@@ -60,32 +60,18 @@ pub enum ServeError {
     #[error(
         "{address} is in use: another exporter or program listens there (`ss -ltnp` shows which); choose another address with --listen"
     )]
-    InUse {
-        /// Where.
-        address: SocketAddr,
-    },
+    InUse { address: SocketAddr },
     /// It cannot listen.
     #[error("cannot listen on {address}: {error}; --listen takes an address of this host, such as 127.0.0.1:{}", address.port())]
-    Listen {
-        /// Where.
-        address: SocketAddr,
-        /// The error.
-        error: io::Error,
-    },
+    Listen { address: SocketAddr, error: io::Error },
     /// The system refuses something else.
     #[error("cannot {doing}: {error}")]
-    System {
-        /// What.
-        doing: &'static str,
-        /// The error.
-        error: io::Error,
-    },
+    System { doing: &'static str, error: io::Error },
 }
 
 /// How to serve.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where to listen.
     pub listen: SocketAddr,
     /// The interval of polls.
     pub every: Duration,

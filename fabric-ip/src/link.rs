@@ -66,7 +66,6 @@ enum State {
     Up(Box<Stream>),
 }
 
-/// A link.
 pub(super) struct Link {
     pub(super) host: u8,
     pub(super) to: SocketAddr,

@@ -41,7 +41,6 @@ impl Probe {
         self.posted = Some(now);
     }
 
-    /// A probe was sent.
     pub(super) fn sent(&mut self, now: Instant) {
         self.span = self.span.saturating_mul(2);
         self.at = now + self.span;

@@ -43,7 +43,6 @@ pub enum OpenError {
     NotAllowed {
         /// What the process would be.
         duty: Duty,
-        /// The host's number.
         host: u8,
     },
     /// The region is another host's.
@@ -65,7 +64,6 @@ pub struct LinkStatus {
     pub host: u8,
     /// Its gateway.
     pub to: SocketAddr,
-    /// Whether it is connected.
     pub connected: bool,
     /// The reason why it is not, if an error occurred.
     pub trouble: Option<String>,

@@ -284,7 +284,6 @@ impl<M: Machine> World<M> {
         Address { region: node, generation: self.node(node).generation, ..Address::default() }
     }
 
-    /// A node's clock.
     pub fn clock(&self, node: u32) -> Clock {
         self.node(node).clock
     }

@@ -55,7 +55,6 @@ impl Quantiles {
         Self(vec![(0, span), (BILLION, span)])
     }
 
-    /// Its points.
     pub fn points(&self) -> &[(u32, Nanos)] {
         &self.0
     }
@@ -73,7 +72,6 @@ impl Quantiles {
         Nanos(low.1.0 + (u128::from(high.1.0 - low.1.0) * part / whole) as u64)
     }
 
-    /// The median.
     pub fn median(&self) -> Nanos {
         self.at(BILLION / 2)
     }
@@ -124,13 +122,11 @@ pub struct Cost {
 /// All durations of a testbed, in true time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Model {
-    /// READ.
     pub read: Cost,
     /// WRITE of more than [`Model::inline_bytes`].
     pub write: Cost,
     /// WRITE with inline bytes.
     pub write_inline: Cost,
-    /// CAS.
     pub cas: Cost,
     /// A datagram of more than [`Model::inline_bytes`].
     pub datagram: Cost,

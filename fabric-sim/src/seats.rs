@@ -47,7 +47,6 @@ impl Program {
         self.address
     }
 
-    /// Its name.
     pub const fn name(&self) -> Name {
         self.name
     }

@@ -48,7 +48,6 @@ pub struct StepInfo {
     pub time: u64,
     /// True time before it.
     pub prev_time: u64,
-    /// The node.
     pub node: u32,
     /// The kind.
     pub what: What,

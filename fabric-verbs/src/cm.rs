@@ -161,7 +161,6 @@ pub enum What {
 /// The peer's end of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peer {
-    /// Its queue pair.
     pub queue_pair: u32,
     /// Concurrent READs and CASes that it can serve, and can request.
     pub reads: (u8, u8),
@@ -172,7 +171,6 @@ pub struct Peer {
 /// A group, for sending and receiving.
 #[derive(Clone, Copy, Debug)]
 pub struct Joined {
-    /// Its GID.
     pub group: Gid,
     /// Its local identifier; 0 on Ethernet.
     pub lid: u16,
@@ -456,7 +454,6 @@ impl Id {
         self.check("rdma_join_multicast", || group.to_string(), done)
     }
 
-    /// Leaves a group.
     pub fn leave(&self, group: IpAddr) -> Result<(), VerbsError> {
         let mut raw = SockAddr::of(SocketAddr::new(group, 0));
         // SAFETY: the id lives, and the address is valid for reads.

@@ -81,7 +81,6 @@ pub struct PortFacts {
     pub active: bool,
     /// The kernel's number of its state (`enum ibv_port_state`).
     pub state: u32,
-    /// Its link layer.
     pub link_layer: LinkLayer,
     /// The current maximum packet size on the wire.
     pub mtu: u32,
@@ -185,7 +184,6 @@ impl Context {
         Ok(Arc::new(Self { raw, verbs: listed.verbs, device: name.to_owned() }))
     }
 
-    /// The device's name.
     pub fn device(&self) -> &str {
         &self.device
     }

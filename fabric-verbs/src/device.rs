@@ -22,7 +22,6 @@ pub enum GidKind {
 /// An entry of a port's GID table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GidEntry {
-    /// Its index.
     pub index: u8,
     /// The identifier.
     pub gid: Gid,
@@ -46,9 +45,7 @@ pub struct Port {
 /// A device of this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// Its name.
     pub name: String,
-    /// Its NUMA node.
     pub numa_node: Option<u32>,
     /// Its capabilities and ports, or the error of querying them.
     pub opened: Result<(DeviceFacts, Vec<Port>), VerbsError>,
@@ -60,7 +57,6 @@ const GIDS_MAX: u32 = 256;
 /// The requirements of a deployment. Omitted ones are chosen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceSelector {
-    /// The device's name.
     pub device: Option<String>,
     /// The port, from 1.
     pub port: Option<u8>,
@@ -70,12 +66,9 @@ pub struct DeviceSelector {
     pub address: Option<IpAddr>,
 }
 
-/// The choice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// The device's name.
     pub device: String,
-    /// Its NUMA node.
     pub numa_node: Option<u32>,
     /// Its capabilities.
     pub facts: DeviceFacts,

@@ -64,7 +64,6 @@ pub enum OpenError {
     /// The configuration is invalid.
     #[error("{field}: {fault}")]
     Config {
-        /// The field.
         field: &'static str,
         /// The fault, with a remedy.
         fault: String,

@@ -38,7 +38,6 @@ pub enum VerbsError {
     /// A library cannot be loaded.
     #[error("{library} cannot be loaded ({reason}); {}", .library.how_to_get())]
     NoLibrary {
-        /// The library.
         library: Library,
         /// The loader's error.
         reason: String,
@@ -48,21 +47,16 @@ pub enum VerbsError {
         "{library} cannot be loaded by this program, which is linked statically; use the program of the \
          deb or rpm package"
     )]
-    Static {
-        /// The library.
-        library: Library,
-    },
+    Static { library: Library },
     /// A library is too old.
     #[error(
         "{library} has no {}@{}; install rdma-core 23 or later",
         .symbol.to_string_lossy(), .version.to_string_lossy()
     )]
     NoSymbol {
-        /// The library.
         library: Library,
         /// The missing function.
         symbol: &'static CStr,
-        /// Its version.
         version: &'static CStr,
     },
     /// The kernel has no RDMA, or no RDMA device.
@@ -73,18 +67,11 @@ pub enum VerbsError {
     },
     /// There is no device of the requested name.
     #[error("no RDMA device {wanted}; {}", listed(.existing))]
-    NoSuchDevice {
-        /// The name.
-        wanted: String,
-        /// The existing devices.
-        existing: Vec<String>,
-    },
+    NoSuchDevice { wanted: String, existing: Vec<String> },
     /// The device has no port of this number.
     #[error("{device} has no port {wanted}; choose one of 1..={ports}")]
     NoSuchPort {
-        /// The device.
         device: String,
-        /// The requested number.
         wanted: u8,
         /// The number of its ports, which are numbered from 1.
         ports: u8,
@@ -111,7 +98,6 @@ pub enum VerbsError {
     OutOfBounds {
         /// The argument, as in "the length of private data".
         what: &'static str,
-        /// The value.
         value: u64,
         /// The maximum.
         max: u64,

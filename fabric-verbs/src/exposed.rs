@@ -77,7 +77,6 @@ pub struct Keys {
     pub values: Option<u32>,
     /// Of the value areas behind the log.
     pub behind: Option<u32>,
-    /// Of the log.
     pub log: Option<LogKey>,
 }
 

@@ -9,7 +9,6 @@ use std::net::IpAddr;
 
 /// What this host has of RDMA.
 pub struct Found {
-    /// All devices.
     pub devices: Vec<Device>,
     /// The one that would be used, if any can be.
     pub chosen: Option<Choice>,

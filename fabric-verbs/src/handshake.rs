@@ -144,10 +144,7 @@ pub enum Refusal {
     Layout,
     /// The address belongs to another region.
     #[error("region {region} lives at that address; check the addresses of the coordinators")]
-    Elsewhere {
-        /// That region.
-        region: u32,
-    },
+    Elsewhere { region: u32 },
     /// The region has another owner than the requested one.
     #[error("its owner was replaced; owner {generation} is there")]
     Generation {
@@ -168,10 +165,7 @@ pub enum Refusal {
     NoLog,
     /// It is of this release, which does not work with that of the connecting process.
     #[error("{}", Release::own().advice(*.release))]
-    Release {
-        /// Its release.
-        release: Release,
-    },
+    Release { release: Release },
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]

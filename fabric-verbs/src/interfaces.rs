@@ -10,9 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// An address of a network interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// The interface's name.
     pub name: String,
-    /// One of its addresses.
     pub address: IpAddr,
     /// The underlying port, for an interface over InfiniBand.
     pub gid: Option<Gid>,

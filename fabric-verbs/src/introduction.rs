@@ -232,7 +232,6 @@ impl Tickets {
 pub(crate) struct TicketGate {
     pub(crate) tickets: Arc<Tickets>,
     pub(crate) cluster: Identity,
-    /// The own address.
     pub(crate) own: Address,
     /// The host of coordinator `n`, at index `n - 1`.
     pub(crate) coordinators: Vec<u8>,

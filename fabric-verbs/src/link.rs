@@ -84,7 +84,6 @@ pub(crate) struct Abandoned {
     pub(crate) slots: Vec<Slot>,
 }
 
-/// A link.
 #[derive(Debug)]
 pub(crate) struct Link {
     region: u32,
@@ -117,7 +116,6 @@ pub(crate) struct Link {
 /// The result of posting an item to a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PostOutcome {
-    /// It was accepted.
     Accepted,
     /// It was queued for a connection, which has to be requested.
     Connect,

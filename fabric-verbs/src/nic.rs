@@ -35,7 +35,6 @@ impl Nic {
         self.domain.context()
     }
 
-    /// The choice.
     pub const fn choice(&self) -> &Choice {
         &self.choice
     }

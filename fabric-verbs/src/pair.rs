@@ -52,7 +52,6 @@ pub struct Path {
     pub traffic_class: u8,
 }
 
-/// The hop limit.
 const HOP_LIMIT: u8 = 64;
 
 impl Path {
@@ -80,9 +79,7 @@ pub struct Retry {
 /// One end of a queue pair, for the other end to connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
-    /// The path to it.
     pub path: Path,
-    /// Its number.
     pub number: u32,
     /// The number of the first packet that it sends.
     pub first_packet: u32,
@@ -90,7 +87,6 @@ pub struct End {
     pub mtu: u32,
 }
 
-/// A queue pair.
 #[derive(Debug)]
 pub struct QueuePair {
     raw: NonNull<ibv_qp>,
@@ -360,7 +356,6 @@ unsafe impl Send for AddressHandle {}
 unsafe impl Sync for AddressHandle {}
 
 impl AddressHandle {
-    /// Creates an address handle.
     pub fn new(domain: &Arc<ProtectionDomain>, path: &Path) -> Result<Self, VerbsError> {
         Self::from_raw_path(domain, path.raw())
     }

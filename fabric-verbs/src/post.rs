@@ -43,7 +43,6 @@ pub enum Verb<'a> {
         found: Local,
         /// Swaps if it finds this,
         expected: u64,
-        /// for this.
         desired: u64,
     },
 }

@@ -23,7 +23,6 @@ impl WorkCompletion {
         self.0.wr_id
     }
 
-    /// Its status.
     pub const fn status(&self) -> Status {
         Status(self.0.status)
     }
@@ -142,7 +141,6 @@ impl Drop for CompletionChannel {
     }
 }
 
-/// A completion queue.
 #[derive(Debug)]
 pub struct CompletionQueue {
     raw: NonNull<ibv_cq>,

@@ -33,11 +33,8 @@ pub struct Rights(u32);
 impl Rights {
     /// Nothing.
     pub const NONE: Self = Self(0);
-    /// READ.
     pub const READ: Self = Self(IBV_ACCESS_REMOTE_READ);
-    /// WRITE.
     pub const WRITE: Self = Self(IBV_ACCESS_REMOTE_WRITE);
-    /// CAS.
     pub const CAS: Self = Self(IBV_ACCESS_REMOTE_ATOMIC);
     /// Everything.
     pub const ALL: Self = Self(Self::READ.0 | Self::WRITE.0 | Self::CAS.0);

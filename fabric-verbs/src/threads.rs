@@ -21,7 +21,6 @@ pub(super) struct Threads {
 }
 
 impl Threads {
-    /// Starts the connector thread.
     pub(super) fn start(connector: Connector, wake: &Arc<Wake>) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let mut threads = Self { stop: Arc::clone(&stop), all: Vec::new() };

@@ -18,7 +18,6 @@ struct Watch {
     proved: bool,
 }
 
-/// All watches.
 #[derive(Debug, Default)]
 pub(super) struct Watches {
     all: Vec<Watch>,

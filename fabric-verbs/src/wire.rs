@@ -113,9 +113,7 @@ pub(super) struct Groups([Option<Group>; 2], [Option<String>; 2]);
 pub struct LinkStatus {
     /// The peer's region.
     pub region: u32,
-    /// The peer's address.
     pub to: SocketAddr,
-    /// Whether it is connected.
     pub connected: bool,
     /// Whether it is connected to the log that the peer keeps; `None` if it is not known to keep one.
     pub log: Option<bool>,

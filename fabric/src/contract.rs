@@ -18,6 +18,8 @@
 //!
 //! `fabric/tests/contract/suite.rs` checks every backend against this.
 
+#![warn(missing_docs, reason = "others write programs and backends against this")]
+
 use crate::atomic::AtomicU64;
 use crate::metrics::{CounterSlot, HistogramSlot};
 use crate::page::Page;

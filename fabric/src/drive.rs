@@ -10,7 +10,6 @@ use obol_deaths::deadbeat::DeadbeatError;
 /// A [`Fabric`] with a loop and a region on this host. Daemons and programs are written against
 /// this trait, so that they run over shared memory and over RDMA.
 pub trait Drive: Fabric {
-    /// The own region.
     fn region(&self) -> &Region;
 
     /// The cluster, as seen from this host.

@@ -15,6 +15,8 @@
 //! ..     lanes       one datagram ring per sender
 //! ```
 
+#![warn(missing_docs, reason = "others write programs and backends against this")]
+
 use crate::metrics::{COUNTER_WORDS, HISTOGRAM_WORDS, HISTOGRAMS, HistogramSlot};
 use crate::{page, recorder};
 use core::mem::offset_of;

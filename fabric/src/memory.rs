@@ -1,6 +1,8 @@
 //! Regions as atomic words: copying bytes without data races. Copies may be torn, as with RDMA, and
 //! have to be checked by the reader.
 
+#![warn(missing_docs, reason = "others write programs and backends against this")]
+
 use crate::atomic::{AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
 use core::sync::atomic::AtomicU32;

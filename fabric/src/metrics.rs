@@ -51,7 +51,6 @@ slot_number! {
 }
 
 impl HistogramSlot {
-    /// All of them.
     pub const ALL: [Self; HISTOGRAMS] = [Self(0), Self(1), Self(2), Self(3)];
 }
 

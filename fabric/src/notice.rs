@@ -23,7 +23,6 @@ pub struct Notice {
     pub cluster: u64,
     /// The dying process; with the generation.
     pub who: Address,
-    /// The stage.
     pub stage: Stage,
     /// Proves that the process itself registered the notice with its kernel. Never 0.
     pub token: u64,
@@ -47,7 +46,6 @@ pub const NOTICE_BYTES: usize = size_of::<Raw>();
 const _: () = assert!(NOTICE_BYTES == 40);
 
 impl Notice {
-    /// Encodes the notice.
     pub fn encode(&self) -> [u8; NOTICE_BYTES] {
         zerocopy::transmute!(Raw {
             magic: MAGIC.to_le(),

@@ -5,6 +5,8 @@
 //! `M`, `start <= now < end`, and `fence <= M`, all read within the call (uKharon, Algorithm 2, and
 //! fencing).
 
+#![warn(missing_docs, reason = "others write programs and backends against this")]
+
 use crate::atomic::{AtomicU64, Ordering, fence};
 use crate::types::{Instant, ViewId};
 

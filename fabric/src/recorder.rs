@@ -11,10 +11,8 @@ slot_number! {
     EventCode < 1 << 16
 }
 
-/// One event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Record<K = EventCode> {
-    /// The kind.
     pub kind: K,
     /// Why: a detector for notices and suspicions, the outcome for aborted proposals, otherwise 0.
     pub reason: u8,

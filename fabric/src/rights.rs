@@ -8,6 +8,8 @@
 //! | WRITE | the value areas of an acceptor | coordinators |
 //! | WRITE | the value areas of a mailbox | members |
 
+#![warn(missing_docs, reason = "others write programs and backends against this")]
+
 use crate::layout::Layout;
 use crate::types::{Address, RegionOwner};
 use core::ops::Range;

@@ -1,6 +1,8 @@
 //! The types shared by all layers: time, identities, addresses. Every number carries its unit in
 //! its type.
 
+#![warn(missing_docs, reason = "others write programs and backends against this")]
+
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub};
 use derive_more::Display;

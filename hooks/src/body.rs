@@ -56,7 +56,6 @@ pub(crate) fn grafana(event: &Event) -> Value {
     body
 }
 
-/// Fills in a template.
 pub(crate) fn fill(template: &str, event: &Event, suppressed: u64) -> String {
     let whole = event.to_json(suppressed);
     let mut out = String::with_capacity(template.len() * 2);

@@ -20,7 +20,6 @@ const HOOKS_MAX: usize = 64;
 /// Where dead letters lie, below the user's state.
 const DEAD_LETTERS: &str = "obol/hooks/dead-letters.jsonl";
 
-/// Makes a body.
 type MakeBody = fn() -> Body;
 
 /// The bodies that have a name.
@@ -38,14 +37,11 @@ pub struct Config {
     pub ca_file: Option<PathBuf>,
 }
 
-/// One hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hook {
-    /// Its name.
     pub name: String,
     /// What it is called for.
     pub on: Vec<Kind>,
-    /// How.
     pub action: Action,
     /// How long an attempt may take.
     pub timeout: Duration,
@@ -80,7 +76,6 @@ pub enum Action {
 /// The body of a webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// The event.
     Event,
     /// As Slack takes it.
     Slack,

@@ -22,9 +22,7 @@ const TAKEN: &str = ".resending";
 /// A delivery that was given up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Letter {
-    /// The hook.
     pub hook: String,
-    /// The event.
     pub event: Event,
     /// Attempts that were made.
     pub attempts: u32,
@@ -70,7 +68,6 @@ pub(crate) fn unwritable(path: &Path) -> Option<String> {
     unusable(format!("{}: {}", folder.display(), io::Error::from(error)))
 }
 
-/// Adds a letter.
 pub fn add(path: &Path, letter: &Letter) -> io::Result<()> {
     let _lock = lock(path)?;
     let mut file = File::options().create(true).read(true).append(true).mode(0o600).open(path)?;

@@ -22,7 +22,6 @@ const ERROR_BYTES_MAX: u64 = 500;
 /// How often a delivery was tried until it succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivered {
-    /// Attempts.
     pub attempts: u32,
 }
 
@@ -42,7 +41,6 @@ impl Receiver {
         Ok(Self { hook: hook.clone(), agent })
     }
 
-    /// Its hook.
     pub const fn hook(&self) -> &Hook {
         &self.hook
     }

@@ -63,7 +63,6 @@ fn reach(from: Option<IpAddr>, to: SocketAddr, patience: Duration) -> Result<Tcp
 /// Where to connect, and how.
 #[derive(Clone, Debug)]
 pub struct Route<'a> {
-    /// The own host's address.
     pub from: Option<IpAddr>,
     /// Where the peer listens.
     pub to: SocketAddr,

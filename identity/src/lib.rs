@@ -46,7 +46,6 @@ pub const KEY_FILE: &str = "host.key";
 pub enum Duty {
     /// The gateway of the host.
     Gateway,
-    /// A coordinator.
     Coordinator,
     /// A lease cache.
     Cache,
@@ -88,7 +87,6 @@ impl fmt::Display for Duty {
 /// What a certificate says about its host, for one cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claims {
-    /// The host's number.
     pub host: u8,
     duties: u8,
 }
@@ -167,7 +165,6 @@ pub enum IdentityError {
     /// A file is missing or unreadable, or does not hold what it should.
     #[error("{}: {fault}; `obol host keys` makes the keys of all hosts", path.display())]
     File {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         fault: String,
@@ -182,7 +179,6 @@ pub enum IdentityError {
         path: PathBuf,
         /// The host that it names.
         named: u8,
-        /// This host.
         host: u8,
         /// What it should allow.
         duty: Duty,
@@ -195,7 +191,6 @@ pub enum IdentityError {
     Duty {
         /// The certificate.
         path: PathBuf,
-        /// This host.
         host: u8,
         /// What it should allow.
         duty: Duty,
@@ -203,7 +198,6 @@ pub enum IdentityError {
     /// The files do not belong together, or cannot be used.
     #[error("{}: {fault}", directory.display())]
     Unusable {
-        /// Their directory.
         directory: PathBuf,
         /// What is wrong with them.
         fault: String,

@@ -38,7 +38,6 @@ pub(crate) struct Backup {
     posted: usize,
     /// The next record, counted from [`crate::entry::first_record`].
     next: u64,
-    /// Where the log ends.
     end: LogAt,
     /// What it has applied, by its report.
     applied: LogAt,

@@ -23,7 +23,6 @@ const HEAD_WORDS: usize = 4;
 /// Bytes of the longest entry.
 pub(crate) const ENTRY_BYTES: usize = (HEAD_WORDS + 1) * 8 + VALUE_BYTES_MAX;
 
-/// Kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromRepr)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -44,7 +43,6 @@ pub(crate) enum Kind {
     Resume = 7,
 }
 
-/// An entry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Entry<'a> {
     pub(crate) number: u64,
@@ -61,7 +59,6 @@ impl<'a> Entry<'a> {
         Self { number: 0, kind, key: 0, client: 0, request: 0, value: &[] }
     }
 
-    /// A client's PUT.
     pub(crate) const fn put(key: u64, client: u64, request: u64, value: &'a [u8]) -> Self {
         Self { number: 0, kind: Kind::Put, key, client, request, value }
     }

@@ -26,7 +26,6 @@ const REPORT_FIRST_MAX: Nanos = Nanos::from_millis(2);
 /// Records to apply before the next report, which lets the primary overwrite them.
 const APPLIED_MAX: u32 = 128;
 
-/// Words of a report.
 pub(crate) const REPORT_WORDS: usize = 7;
 
 /// A backup's report to its primary.

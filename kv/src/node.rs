@@ -12,7 +12,6 @@ use obol_membership::{Member, Role};
 
 /// A member's service.
 pub enum Service {
-    /// It serves.
     Server(Box<Server>),
     /// It sends requests.
     Client(Box<Client>),
@@ -47,7 +46,6 @@ impl Node {
         self.over
     }
 
-    /// The member.
     pub const fn member(&self) -> &Member {
         &self.member
     }

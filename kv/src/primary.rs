@@ -40,7 +40,6 @@ struct Conversation {
     block: Block,
     /// Random id of the client; zero until it has opened a session.
     id: u64,
-    /// Number of its session.
     session: u64,
     /// The next request to execute.
     next: u64,
@@ -112,7 +111,6 @@ impl Primary {
         !self.backups.is_empty() && self.backups.iter().all(Backup::is_complete)
     }
 
-    /// Its position.
     pub(crate) const fn position(&self) -> Position {
         Position { of: self.own, number: self.number }
     }

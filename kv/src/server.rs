@@ -14,7 +14,6 @@ use obol_fabric::{Address, Completion, Fabric, Incarnation, Instant, LinkError, 
 use obol_membership::View;
 use std::sync::Arc;
 
-/// State of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ServerState {
     /// It is not a member.
@@ -142,7 +141,6 @@ impl Server {
         Self { mutant: ActiveMutant::new(mutant), ..self }
     }
 
-    /// Its state.
     pub fn state(&self) -> ServerState {
         match &self.role {
             Role::Out => ServerState::Out,
@@ -167,7 +165,6 @@ impl Server {
         matches!(&self.role, Role::Primary(primary) if primary.has_synced_backups())
     }
 
-    /// Its shard.
     pub(crate) const fn shard(&self) -> Shard {
         self.shard
     }

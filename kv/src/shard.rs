@@ -66,7 +66,6 @@ impl Shard {
         self.index
     }
 
-    /// The number of shards.
     pub const fn count(self) -> u32 {
         self.count
     }

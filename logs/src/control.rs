@@ -35,9 +35,7 @@ struct Wanted {
 /// What a process says of its log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
-    /// The process.
     pub pid: u32,
-    /// Its levels.
     pub levels: String,
     /// Where lines go: a file, `journal`, or `stderr`.
     pub to: String,
@@ -59,7 +57,6 @@ pub enum ControlError {
     /// The process has no log.
     #[error("{process} has no log in {dir}; {hint}")]
     NoLog {
-        /// The process.
         process: String,
         /// The cluster's directory.
         dir: PathBuf,

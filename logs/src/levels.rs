@@ -112,7 +112,6 @@ pub enum LevelError {
         what: &'static str,
         /// What was given.
         text: String,
-        /// What there is.
         known: String,
         /// The most similar of these.
         near: Option<&'static str>,

@@ -31,7 +31,6 @@ pub enum Format {
     Json,
 }
 
-/// One line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     /// When, in nanoseconds since 1970.
@@ -104,7 +103,6 @@ impl Line {
         }
     }
 
-    /// As text.
     pub fn to_text(&self) -> String {
         let Self { unix, severity, process, module, fields, .. } = self;
         let time = calendar::utc(*unix, TIME);

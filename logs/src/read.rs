@@ -199,7 +199,6 @@ impl Seconds {
         Ok(unknown)
     }
 
-    /// Adds a line.
     pub fn add(&mut self, line: &Line) {
         *self.0.entry(line.unix / SECOND).or_default() += 1;
     }

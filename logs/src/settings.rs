@@ -51,7 +51,6 @@ pub struct Settings {
 pub struct LogOwner {
     /// The clusters' directory.
     pub root: PathBuf,
-    /// The cluster.
     pub cluster: Cluster,
     /// The process, as it is called in the cluster, or the command.
     pub process: Name,

@@ -341,7 +341,6 @@ impl Clearing {
         self.fan_out.as_ref().is_some_and(|f| f.until == Instant::NEVER)
     }
 
-    /// When the clearing began.
     pub const fn began(&self) -> Instant {
         self.began
     }

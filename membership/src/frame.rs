@@ -23,7 +23,6 @@ pub const fn frame_len(body: usize) -> usize {
     (HEAD_BYTES + body).next_multiple_of(8)
 }
 
-/// Frames a body.
 pub fn encode_frame(id: ViewId, body: &[u8]) -> Arc<[u8]> {
     let mut bytes = vec![0; frame_len(body.len())];
     bytes[4..8].copy_from_slice(&(body.len() as u32).to_le_bytes());

@@ -95,7 +95,6 @@ pub struct Hold {
     pub who: Incarnation,
     /// When it ends.
     pub until: Instant,
-    /// Its length.
     pub length: Nanos,
     /// The number of members of this name that did.
     pub failures: u32,

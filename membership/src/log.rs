@@ -12,7 +12,6 @@ pub const LOG_VIEWS_MAX: usize = 64;
 /// A view and when it was learned.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
-    /// The view.
     pub view: Arc<View>,
     /// When this coordinator learned that it is decided.
     pub learned: Instant,

@@ -30,12 +30,10 @@ pub enum Found {
     /// A majority has accepted nothing in the next slot: the view was the newest when the READs
     /// were posted.
     Empty {
-        /// The view.
         view: ViewId,
         /// When the READs were posted.
         posted: Instant,
     },
-    /// The next view.
     Next(Arc<View>),
     /// A later view: the ones in between are unreachable, or were not requested. Also the latest
     /// base with a CLEAR that any of the coordinators knows.

@@ -26,7 +26,6 @@ struct Question {
 pub enum Answer {
     /// It vouches for this view as of the time of the request.
     Vouched {
-        /// The view.
         view: ViewId,
         /// When the request was posted.
         posted: Instant,

@@ -20,7 +20,6 @@ pub enum Part {
     PollValue = 5,
     /// A coordinator's newest view read by a poll.
     PollView = 6,
-    /// Fences.
     Fence = 7,
     /// A detector's probe; see `detectors`. The numbers up to 39 belong to further detectors.
     Probe = 8,
@@ -69,7 +68,6 @@ pub fn unpack(token: Token) -> Option<(Part, u16, u32)> {
 pub struct Labelled<'a> {
     /// The part that posted.
     pub part: Part,
-    /// The peer.
     pub peer: u16,
     /// The round of the post.
     pub round: u32,

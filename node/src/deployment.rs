@@ -95,7 +95,6 @@ pub enum DeploymentError {
     /// More coordinators than the profile's limits allow.
     #[error("{wanted} coordinators, but the profile's limits.proposers is {limit}; at least one is needed")]
     Coordinators {
-        /// The requested number.
         wanted: u16,
         /// `limits.proposers`.
         limit: u32,
@@ -106,7 +105,6 @@ pub enum DeploymentError {
          limits.lanes to {} or more", .needs.value_bytes, .needs.lanes
     )]
     Apps {
-        /// The requested number.
         wanted: u16,
         /// The number that fits.
         limit: u16,
@@ -119,7 +117,6 @@ pub enum DeploymentError {
          limits.value_bytes to {} or more, and its limits.lanes to {} or more", .needs.value_bytes, .needs.lanes
     )]
     Caches {
-        /// The requested number.
         wanted: u16,
         /// The number that fits.
         limit: u16,

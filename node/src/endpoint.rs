@@ -97,7 +97,6 @@ pub enum EndpointError {
          many there are"
     )]
     Core {
-        /// The core.
         core: u32,
         /// The kernel's error.
         error: std::io::Error,
@@ -135,27 +134,16 @@ pub enum EndpointError {
     },
     /// The record that the coordinator votes could not be written to persistent storage.
     #[error("{at}: cannot note that a coordinator votes on this host: {error}")]
-    Unnoted {
-        /// The file.
-        at: PathBuf,
-        /// The error.
-        error: std::io::Error,
-    },
+    Unnoted { at: PathBuf, error: std::io::Error },
     /// The view of an operator's recovery cannot be read, and starting from an older one is not
     /// safe.
     #[error("{at}: the view that was recovered {why}; run `obol coordinator recover` again")]
-    Recovered {
-        /// Its file.
-        at: PathBuf,
-        /// The error.
-        why: String,
-    },
+    Recovered { at: PathBuf, why: String },
 }
 
 /// What other members may WRITE of a process's value areas.
 enum Written {
     Nothing,
-    /// All.
     Mailbox,
     /// All, with a part for which the process gives permissions.
     MailboxWithLog(Range<u32>),

@@ -57,7 +57,6 @@ pub struct Hosts {
     pub hosts: Vec<Host>,
 }
 
-/// One host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
     /// Its address on the network.
@@ -66,7 +65,6 @@ pub struct Host {
     pub paths: Vec<IpAddr>,
     /// The number of its coordinator, if it has one.
     pub coordinator: Option<u16>,
-    /// Its agents.
     pub agents: Vec<Name>,
     /// Its lease caches.
     pub caches: Vec<Name>,
@@ -92,9 +90,7 @@ pub enum HostsError {
          a file of your own that begins as one of these"
     )]
     OneHost {
-        /// The file.
         path: PathBuf,
-        /// The profile.
         profile: String,
         /// Its `limits.datagram_bytes`.
         datagram_bytes: u32,
@@ -107,7 +103,6 @@ pub enum HostsError {
         listed(.named)
     )]
     NotHere {
-        /// The file.
         path: PathBuf,
         /// The addresses in the file.
         named: Vec<IpAddr>,

@@ -34,53 +34,26 @@ const WRITABLE_BY_ALL: u32 = 0o002;
 pub enum KeysError {
     /// A file cannot be read or written.
     #[error("{}: {error}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The error.
-        error: std::io::Error,
-    },
+    Io { path: PathBuf, error: std::io::Error },
     /// Every user can replace what is in the directory.
     #[error(
         "{}: every user can write to this directory (mode {:o}), and so replace keys in it; `chmod o-w` it, or name another one",
         directory.display(), mode & 0o7777
     )]
-    Open {
-        /// The directory.
-        directory: PathBuf,
-        /// Its mode.
-        mode: u32,
-    },
+    Open { directory: PathBuf, mode: u32 },
     /// Half of an authority.
     #[error("{}: the authority's {missing} is missing; move the other file away to make a new authority", directory.display())]
-    Half {
-        /// The directory.
-        directory: PathBuf,
-        /// What is missing.
-        missing: &'static str,
-    },
+    Half { directory: PathBuf, missing: &'static str },
     /// The authority in the directory is another one, so no host would accept what it issues.
     #[error(
         "{}: {AUTHORITY_KEY_FILE} is not the key of an authority that `obol host keys` made for cluster {cluster}, id {}, in the \
          {AUTHORITIES_FILE} beside it; for a cluster with a new name or id, make keys in an empty directory, and copy them to all hosts",
         directory.display(), print_id(*id)
     )]
-    Other {
-        /// The directory.
-        directory: PathBuf,
-        /// The cluster.
-        cluster: Name,
-        /// Its identity.
-        id: u64,
-    },
+    Other { directory: PathBuf, cluster: Name, id: u64 },
     /// A key is invalid, or cannot be made.
     #[error("{}: {error}", path.display())]
-    Key {
-        /// The file.
-        path: PathBuf,
-        /// The error.
-        error: rcgen::Error,
-    },
+    Key { path: PathBuf, error: rcgen::Error },
 }
 
 fn day(date: Date) -> (i32, u8, u8) {

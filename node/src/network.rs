@@ -32,7 +32,6 @@ pub const GROUPS: Groups = Groups {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Groups {
-    /// All coordinators.
     pub coordinators: IpAddr,
     /// All processes.
     pub everyone: IpAddr,

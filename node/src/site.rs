@@ -23,7 +23,6 @@ pub const VIEW_BYTES_MAX: u64 = 1 << 20;
 pub struct ClusterLocation {
     /// The directory of all clusters.
     pub root: PathBuf,
-    /// The cluster.
     pub cluster: Name,
 }
 

@@ -42,7 +42,6 @@ const READ_MAX: u64 = 1 << 20;
 pub struct Mark {
     /// When, on the host's monotonic clock, in nanoseconds.
     pub at: u64,
-    /// The text.
     pub text: String,
     /// The drill that wrote it; `None` for an operator's annotation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -88,7 +87,6 @@ pub enum RolloutStep {
     Begins,
     /// Something of it has changed, or some time has passed.
     Goes,
-    /// It is over.
     Over,
 }
 
@@ -103,18 +101,12 @@ pub enum MarkError {
     },
     /// The file cannot be written.
     #[error("could not write {path}: {error}")]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
+    Io { path: PathBuf, error: io::Error },
 }
 
 /// Whether an annotation has reached the other hosts of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Forwarded {
-    /// All of them.
     All,
     /// Not all: why.
     Not(String),

@@ -17,7 +17,6 @@ impl Deciders {
         Self { names: numbers.map(|number| coordinator_name(number).to_string()).collect() }
     }
 
-    /// Those of a view.
     pub fn of(view: &View) -> Self {
         Self::numbered(view.acceptors.iter().map(|acceptor| acceptor.proposer))
     }
@@ -33,7 +32,6 @@ impl Deciders {
         view.map_or_else(|| Self::numbered(1..=deployment.coordinators), Self::of)
     }
 
-    /// Their names.
     pub fn names(&self) -> &[String] {
         &self.names
     }

@@ -12,11 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A member that was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dead {
-    /// Its incarnation.
     pub who: Incarnation,
     /// Who first reported it to the decider.
     pub accuser: Incarnation,
-    /// Why.
     pub reason: Option<Reason>,
 }
 
@@ -27,7 +25,6 @@ pub struct Moment {
     pub process: Name,
     /// What happened.
     pub event: EventKind,
-    /// When.
     pub at: Instant,
     /// Clock error: by how much the time may be off.
     pub clock_error: Nanos,
@@ -40,12 +37,10 @@ impl Moment {
     }
 }
 
-/// One failover.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failover {
     /// The view without the dead.
     pub view: ViewId,
-    /// Who decided it.
     pub decider: Name,
     /// The members that it removes.
     pub dead: Vec<Dead>,

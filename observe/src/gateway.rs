@@ -15,12 +15,10 @@ pub const CERTIFICATE_DAYS_FEW: u32 = 30;
 /// A gateway that runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunningGateway {
-    /// Its name.
     pub name: Name,
     /// Its pid and start time, which no other gateway of this host has: a successor may have another
     /// region, and there the same generation.
     pub process: Process,
-    /// Its version.
     pub version: Version,
 }
 

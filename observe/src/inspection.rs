@@ -27,7 +27,6 @@ pub struct Report {
     schema: u32,
     cluster: String,
     id: String,
-    /// The host.
     pub host: IpAddr,
     /// Coordinators whose memory is there: their process lives or can be started again.
     pub there: Vec<u16>,

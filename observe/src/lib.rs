@@ -47,7 +47,6 @@ pub mod replicas;
 #[path = "../tests/support/samples.rs"]
 #[allow(dead_code, reason = "tests of other crates use the rest")]
 mod samples;
-#[expect(missing_docs, reason = "docs/recording.md describes each field")]
 pub mod sampling;
 mod snapshot;
 mod source;

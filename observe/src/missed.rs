@@ -60,11 +60,8 @@ const CLIENTS: [&str; 2] = [obol_smr::CLIENT_PREFIX, obol_kv::CLIENT_PREFIX];
 /// A member that failed, or left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// Its name.
     pub name: Name,
-    /// What it was.
     pub kind: Kind,
-    /// Its incarnation.
     pub who: Incarnation,
     /// The first view without it.
     pub at: ViewId,

@@ -107,7 +107,6 @@ pub fn phrase(change: &Change, lease: Nanos, shown: impl Fn(Incarnation) -> Stri
 
 /// The names of incarnations, and what the views that are kept have changed, in words.
 pub struct Known {
-    /// The names.
     pub names: Names,
     /// What each view changed.
     pub causes: BTreeMap<ViewId, String>,

@@ -40,7 +40,6 @@ pub struct Stream {
     pub from: u8,
     /// The receiving host.
     pub to: u8,
-    /// The path.
     pub path: u8,
     /// The sending host's address on it.
     pub address: IpAddr,
@@ -50,10 +49,8 @@ pub struct Stream {
     pub frames: Vec<Times>,
 }
 
-/// A recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NetworkRecording {
-    /// Its streams.
     pub streams: Vec<Stream>,
 }
 

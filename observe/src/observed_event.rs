@@ -7,9 +7,7 @@ use obol_membership::recorder::Stamped;
 /// An event of a process's flight recorder.
 #[derive(Clone, Debug)]
 pub struct ObservedEvent {
-    /// The process.
     pub process: Name,
-    /// Its kind.
     pub kind: Kind,
     /// The event, with its time on this host's clock.
     pub event: Stamped,

@@ -115,7 +115,6 @@ pub struct Observer {
     /// How a low-memory observer reads regions.
     buffer: Option<RegionSnapshot>,
     lives: Lives,
-    /// Renewals of all lives.
     renewed: renewals::Lives,
     /// What is new of processes whose memory has another owner.
     past: News,
@@ -231,12 +230,10 @@ impl Observer {
         self.looked = true;
     }
 
-    /// The cluster.
     pub const fn cluster(&self) -> &Cluster {
         &self.cluster
     }
 
-    /// Its deployment.
     pub const fn deployment(&self) -> &Deployment {
         &self.deployment
     }

@@ -19,7 +19,6 @@ named_enum! {
 }
 
 impl Percentile {
-    /// The quantile.
     pub const fn quantile(self) -> f64 {
         match self {
             Self::P50 => 0.5,

@@ -31,7 +31,6 @@ pub enum Fault {
     Missed(u64),
     /// A process is stopped.
     Frozen {
-        /// Its name.
         name: Name,
         /// Its pid, on its host.
         pid: u32,

@@ -13,7 +13,6 @@ use std::collections::BTreeMap;
 /// How often leases were renewed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Renewals {
-    /// In time.
     pub on_time: u64,
     /// After the time at which the next one was due.
     pub late: u64,
@@ -83,7 +82,6 @@ impl Lives {
         }
     }
 
-    /// Of all of them.
     pub(crate) fn total(&self) -> Renewals {
         self.newest.values().fold(self.ended, |sum, (_, last)| sum.and(*last))
     }

@@ -27,7 +27,6 @@ pub struct Replacement {
     on: bool,
     after_s: f64,
     pause_s: f64,
-    /// Those who decide.
     deciders: Vec<String>,
     /// Whether enough of them live to decide anything.
     majority: bool,

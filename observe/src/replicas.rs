@@ -31,10 +31,8 @@ pub struct Replicas {
     pub replicas: Vec<Replica>,
 }
 
-/// One replica.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replica {
-    /// Its name.
     pub name: Name,
     /// Whether the newest view has it.
     pub member: bool,
@@ -83,7 +81,6 @@ pub struct Log {
     pub applied: u64,
     /// Entries of the leader's that it has not applied.
     pub lag: u64,
-    /// Their bytes.
     pub lag_bytes: u64,
     /// Entries up to this one were given up.
     pub pruned: u64,
@@ -96,7 +93,6 @@ pub struct Log {
     pub loads: Option<Loads>,
     /// Bytes of the leader's ring here that were not applied yet.
     pub ring_used_bytes: u64,
-    /// Bytes of a ring.
     pub ring_bytes: u32,
     /// Sessions of clients in its state.
     pub sessions: u64,
@@ -228,7 +224,6 @@ fn memory(cluster: &Cluster, area: &Area, region: u32) -> Option<(Activity, Opti
     (0..TRIES).find_map(|_| read())
 }
 
-/// Reads a replica.
 fn read_one(observer: &mut Observer, area: &Area, process: &Process, snapshot: &Snapshot) -> Found {
     let elsewhere = process.elsewhere.is_some();
     let read = if elsewhere {

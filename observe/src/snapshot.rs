@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use strum::IntoStaticStr;
 
-/// Status of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
 pub enum LeaseStatus {
@@ -61,15 +60,12 @@ pub struct Elsewhere {
 /// One process: the owner of a region, or a program in a seat of an agent's.
 #[derive(Clone, Debug)]
 pub struct Process {
-    /// Its name.
     pub name: Name,
-    /// Its kind.
     pub kind: Kind,
     /// The number of its host; 0 if it is missing and its host is not known.
     pub host: u8,
     /// Its pid and start time.
     pub process: obol_fabric::host::Process,
-    /// Its region.
     pub region: u32,
     /// Its seat in that region.
     pub seat: u16,
@@ -89,7 +85,6 @@ pub struct Process {
     pub lease: Option<(Page, ViewId)>,
     /// The fastest available detector of its death.
     pub detection: Detection,
-    /// Its version.
     pub version: Version,
     /// Until when its join is on hold, because members of its name died, left or were suspected
     /// repeatedly. Known on this host only.
@@ -198,7 +193,6 @@ impl Process {
         self.alive && self.margin(now).is_some_and(|left| left > Nanos::ZERO)
     }
 
-    /// One of its counters.
     pub fn counter(&self, counter: Counter) -> u64 {
         self.counters.get(counter as usize).copied().unwrap_or(0)
     }
@@ -268,7 +262,6 @@ pub struct Snapshot {
     /// Processes of other hosts in the newest view, as READ over RDMA. Their pids are of their own
     /// hosts.
     pub remote: Vec<Process>,
-    /// Its health.
     pub health: Health,
     /// Why it is not healthy.
     pub reasons: Vec<String>,

@@ -34,7 +34,6 @@ const RESAMPLES: usize = 400;
 /// The same answer for the same samples.
 const SEED: u64 = 1;
 
-/// What is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Wanted {
     /// At most one gap beyond the level in this many seconds.
@@ -74,7 +73,6 @@ pub enum Method {
         /// Maxima beyond the level.
         beyond: u64,
     },
-    /// Extrapolated.
     Extrapolated {
         /// The distribution.
         fit: Fit,
@@ -98,12 +96,8 @@ pub struct Level {
 /// Why the maxima do not bear an answer.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum Refusal {
-    /// Too few of them.
     #[error("{have} seconds of samples, and {BLOCKS_MIN} are needed")]
-    TooFew {
-        /// Their number.
-        have: usize,
-    },
+    TooFew { have: usize },
     /// The wanted time is too long for the measurement.
     #[error(
         "the wanted time is {factor:.0} times as long as the measurement; at most {EXTRAPOLATION_MAX} times can be \
@@ -115,10 +109,7 @@ pub enum Refusal {
     },
     /// The tail is too heavy.
     #[error("the longest gaps grow too fast to extrapolate (shape {shape:.2}, at most {SHAPE_MAX})")]
-    HeavyTail {
-        /// The shape.
-        shape: f64,
-    },
+    HeavyTail { shape: f64 },
     /// No threshold has a fit that the maxima do not contradict.
     #[error(
         "the longest gaps are not of one kind (distance {distance:.3} from the fit, at most {limit:.3}): \

@@ -14,11 +14,9 @@ const VIEWS_MAX: usize = 256;
 /// The events of one view.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Timeline {
-    /// Who decided it.
     pub decider: Option<Name>,
     /// When its leader proposed it.
     pub propose: Option<Instant>,
-    /// When it was decided.
     pub decide: Option<Instant>,
     /// When every older lease was over, and how many holders a fence had cleared; only for a view
     /// that is not compatible with its predecessor.
@@ -89,13 +87,11 @@ pub fn note_views(noted: &mut BTreeMap<ViewId, Instant>, events: &[ObservedEvent
 pub struct Notice {
     /// The coordinator that received it.
     pub at: Name,
-    /// When.
     pub when: Instant,
     /// The suspect.
     pub accused: Incarnation,
     /// Who reported it.
     pub accuser: Incarnation,
-    /// Why.
     pub reason: Option<Reason>,
 }
 
@@ -108,7 +104,6 @@ pub struct Report {
     pub when: Instant,
     /// The suspect.
     pub accused: Incarnation,
-    /// Why.
     pub reason: Option<Reason>,
 }
 
@@ -256,7 +251,6 @@ pub struct Phases {
     pub decide: Nanos,
     /// Decision to the last older lease's end; zero for a compatible view.
     pub fence: Nanos,
-    /// That to CLEAR.
     pub clear: Nanos,
     /// CLEAR to the last survivor's `active`.
     pub active: Nanos,

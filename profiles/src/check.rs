@@ -6,7 +6,6 @@ use obol_fabric::{Layout, Nanos};
 use obol_fabric_ip::pulse::TIMEOUT_PERIODS_MIN;
 use obol_membership::lease::shortened;
 
-/// A rule.
 pub(crate) struct Rule {
     /// The keys involved; errors are reported at the first. The rule is checked only if all of them
     /// were read.
@@ -17,7 +16,6 @@ pub(crate) struct Rule {
     pub(crate) broken: fn(&Profile) -> Option<String>,
 }
 
-/// All rules.
 pub(crate) static RULES: &[Rule] = &[
     Rule {
         keys: &[

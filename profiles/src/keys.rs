@@ -9,7 +9,6 @@ use obol_fabric_ip::pulse;
 use obol_fabric_verbs::arena::HugePages;
 use obol_membership::timing::{LEASE_MAX, LEASE_MIN};
 
-/// One key.
 #[derive(Debug)]
 pub(crate) struct Key {
     /// Its table and name, such as `lease.duration`; the top-level keys have no table.

@@ -22,12 +22,14 @@ pub(crate) enum Kind {
     Schema,
     /// A [`Name`].
     Name(fn(&mut Profile) -> &mut Name),
-    /// A line of text.
     Line(fn(&mut Profile) -> &mut String),
     /// `true` or `false`.
     Flag(fn(&mut Profile) -> &mut bool),
     /// The name of a device, or a word for automatic selection.
-    DeviceOr { word: &'static str, at: fn(&mut Profile) -> &mut Option<String> },
+    DeviceOr {
+        word: &'static str,
+        at: fn(&mut Profile) -> &mut Option<String>,
+    },
     /// A whole number, or a word for automatic selection.
     NumberOr {
         word: &'static str,
@@ -37,11 +39,23 @@ pub(crate) enum Kind {
         at: fn(&mut Profile) -> &mut Option<u32>,
     },
     /// A duration, which may depend on the value of another key.
-    Span { low: Nanos, high: Nanos, at: fn(&mut Profile) -> Option<&mut Nanos> },
+    Span {
+        low: Nanos,
+        high: Nanos,
+        at: fn(&mut Profile) -> Option<&mut Nanos>,
+    },
     /// A whole number, which may depend on the value of another key.
-    Number { unit: &'static str, low: u32, high: u32, at: fn(&mut Profile) -> Option<&mut u32> },
+    Number {
+        unit: &'static str,
+        low: u32,
+        high: u32,
+        at: fn(&mut Profile) -> Option<&mut u32>,
+    },
     /// A limit, with bounds from [`Limits::BOUNDS`] and [`Layout::new`].
-    Limit { unit: &'static str, at: fn(&mut Limits) -> &mut u32 },
+    Limit {
+        unit: &'static str,
+        at: fn(&mut Limits) -> &mut u32,
+    },
     /// One of these words.
     Choice(&'static [Choice]),
 }

@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 /// `limits`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Profile {
-    /// Its name.
     pub name: Name,
     /// The machines that it is meant for, in one line.
     pub description: String,

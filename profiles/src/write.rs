@@ -80,11 +80,9 @@ pub struct KeyMeaning {
     pub key: &'static str,
     /// Type, unit and bounds, as a sentence.
     pub wanted: String,
-    /// What it means.
     pub meaning: &'static str,
 }
 
-/// All keys.
 pub(crate) fn keys() -> Vec<KeyMeaning> {
     KEYS.iter().map(|key| KeyMeaning { key: key.path, wanted: wanted(key), meaning: key.doc }).collect()
 }

@@ -4,6 +4,8 @@
 //! [`Store`] is the whole for such a program: a replica of its service on one thread, and a client
 //! of it on another, for calls from any thread.
 
+#![warn(missing_docs, reason = "others write programs and backends against this")]
+
 mod client;
 mod holders;
 mod marks;

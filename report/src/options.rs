@@ -34,7 +34,6 @@ impl Report {
 
 /// The format of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-#[expect(missing_docs, reason = "help would list the documented values a second time")]
 pub enum ReportFormat {
     Md,
     Json,

@@ -48,7 +48,6 @@ impl Outage {
         }
     }
 
-    /// Its duration.
     pub(super) const fn span(&self) -> Nanos {
         self.to.since(self.from)
     }

@@ -49,7 +49,6 @@ struct Sent {
     lens: Vec<usize>,
 }
 
-/// All batches.
 #[derive(Default)]
 pub(super) struct Batches {
     writes: Open,

@@ -95,7 +95,6 @@ pub(super) struct Setting<'a> {
 
 /// An answer without the store.
 pub(super) enum Local {
-    /// This one.
     Reply(Vec<u8>),
     /// The connection ends after it.
     Quit,

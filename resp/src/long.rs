@@ -25,13 +25,19 @@ const TRIES_MAX: u8 = 3;
 #[derive(Debug)]
 enum Phase {
     /// Its pieces are sent: how many were, and how many were taken.
-    Stages { sent: usize, taken: usize },
-    /// All are there.
+    Stages {
+        sent: usize,
+        taken: usize,
+    },
     Staged,
     /// It is executed.
     Runs,
     /// Its reply is read: how many parts were asked for, how many are there, and the bytes.
-    Reads { asked: usize, there: usize, reply: Vec<u8> },
+    Reads {
+        asked: usize,
+        there: usize,
+        reply: Vec<u8>,
+    },
 }
 
 /// A long command under way.
@@ -147,7 +153,6 @@ impl Longs {
         }
     }
 
-    /// The next operation.
     fn next(&mut self) -> Option<(u64, Part, Operation)> {
         if let Some(batch) = self.forgotten.pop_front() {
             return Some((0, Part::Forget, Operation::Propose(batch.bytes())));

@@ -42,7 +42,6 @@ fn number(value: &Value) -> u64 {
     value.as_str().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-/// A member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Member {
     id: u64,

@@ -100,7 +100,6 @@ impl Area {
         (blocks > 0).then_some(Self { begin, ring, blocks, chunk, chunk_bytes })
     }
 
-    /// Bytes of a ring.
     pub const fn ring_bytes(&self) -> u32 {
         self.ring
     }
@@ -166,7 +165,6 @@ impl Area {
         self.chunk
     }
 
-    /// Bytes of a chunk.
     pub(crate) const fn chunk_bytes(&self) -> usize {
         self.chunk_bytes as usize
     }
@@ -185,7 +183,6 @@ impl Area {
         self.rings() + self.ring
     }
 
-    /// All rings.
     pub(crate) const fn rings(&self) -> u32 {
         self.begin + RINGS_AT
     }

@@ -76,10 +76,7 @@ pub enum Order {
         quantity: u64,
     },
     /// Take what is left of an order out of the book.
-    Cancel {
-        /// Its number.
-        order: u64,
-    },
+    Cancel { order: u64 },
 }
 
 /// How a command ended.
@@ -99,7 +96,6 @@ pub enum Verdict {
 pub struct Fill {
     /// The order that was in the book.
     pub order: u64,
-    /// Its price.
     pub price: u64,
     /// How much was traded.
     pub quantity: u64,
@@ -125,7 +121,6 @@ pub struct Executed {
 /// A price with all that rests at it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Level {
-    /// The price.
     pub price: u64,
     /// The sum of the quantities.
     pub quantity: u64,

@@ -27,7 +27,6 @@ const SESSION_FRESH: Nanos = Nanos::from_secs(1);
 /// overloaded.
 const RETRY_FACTOR_MAX: u64 = 32;
 
-/// A client's operation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// A command of the service, which takes effect exactly once.
@@ -309,7 +308,6 @@ impl Client {
         self.leader.map(|leader| leader.who)
     }
 
-    /// Where that leader is.
     pub fn leader_at(&self) -> Option<Address> {
         self.leader.map(|leader| leader.at)
     }

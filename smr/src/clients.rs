@@ -46,7 +46,6 @@ struct Conversation {
     with: Caller,
     /// Random id of the client; zero until it has connected.
     id: u64,
-    /// Number of its connection.
     connection: u64,
     /// The next request to take.
     next: u64,
@@ -84,7 +83,6 @@ pub(crate) struct Query {
     pub(crate) query: Box<[u8]>,
 }
 
-/// All clients.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Clients {
     area: Area,

@@ -31,7 +31,6 @@ use crate::service::Service;
 use core::sync::atomic::Ordering;
 use obol_fabric::Fabric;
 
-/// Bytes of the pointers.
 pub(crate) const POINTERS_BYTES: u32 = 40;
 /// Offset of `commit` in the pointers.
 pub(crate) const COMMIT_AT: u32 = 8;

@@ -35,7 +35,6 @@ const CHECKSUM_AT: core::ops::Range<usize> = 28..32;
 pub(crate) const TERM_AT: u32 = 8;
 const TERM_BITS: u32 = 48;
 
-/// Kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromRepr)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -45,7 +44,6 @@ pub(crate) enum Kind {
     Command = 2,
     /// Begins the session of a client.
     Open = 3,
-    /// A configuration.
     Config = 4,
     /// A query, where the guard needs an entry to answer one: it changes nothing.
     Read = 5,
@@ -53,7 +51,6 @@ pub(crate) enum Kind {
     Resize = 6,
 }
 
-/// An entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Entry<'a> {
     pub(crate) index: Index,

@@ -96,7 +96,6 @@ pub(crate) struct Peer {
     pub(crate) id: u32,
     /// It is in the newest view. Only such a peer holds places back.
     pub(crate) in_view: bool,
-    /// It is to leave.
     pub(crate) leaves: bool,
     stage: Stage,
     /// It has all of the log up to `acked`, in its state or its ring.

@@ -50,7 +50,6 @@ impl Lines {
         }
     }
 
-    /// The own log.
     pub(crate) const fn set_log(&mut self, log: u64) {
         self.generation = identity::generation(log);
     }

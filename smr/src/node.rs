@@ -62,7 +62,6 @@ impl<S: Service, D: Detector, G: Guard> Node<S, D, G> {
         self.beside = Some(client);
     }
 
-    /// The member.
     pub const fn member(&self) -> &Member {
         &self.member
     }

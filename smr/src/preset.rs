@@ -17,7 +17,6 @@ use obol_membership::View;
 pub struct Leadership {
     /// The replica.
     pub leader: Incarnation,
-    /// Its address.
     pub at: Address,
     /// A term that no other leader has; higher than those of earlier leaders.
     pub term: Term,
@@ -41,7 +40,6 @@ pub struct Known<'a> {
     pub(crate) lost: Term,
     /// What its replication plane has done.
     pub(crate) work: Work,
-    /// It leads.
     pub(crate) leads: bool,
     /// It may lead: it votes, and its log has no hole.
     pub(crate) stands: bool,
@@ -92,7 +90,6 @@ pub enum Reads {
 /// What the replication plane of a replica (Mu, 3.1) has done, for the background plane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Work {
-    /// Its turns.
     pub(crate) turns: u64,
     /// How far it is with what it has begun; `None` if it has completed all of it.
     pub(crate) pending: Option<u64>,
@@ -103,7 +100,6 @@ pub(crate) struct Work {
 pub enum Others {
     /// Some were not looked at yet.
     Unknown,
-    /// One has a log.
     HaveLog,
     /// None has a log. One may begin one, and this replica may not, or is younger.
     MayFound,
@@ -223,7 +219,6 @@ pub trait Guard: Clone + Debug + Default + Eq + Hash {
     fn ticket(&self) -> u64 {
         0
     }
-    /// What is confirmed.
     fn confirmed(&self) -> u64 {
         u64::MAX
     }

@@ -116,7 +116,6 @@ impl Fate {
     }
 }
 
-/// The pull score.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PullScore {
     /// The replicas of the newest view.

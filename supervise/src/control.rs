@@ -49,10 +49,7 @@ pub enum Request {
     },
     /// Report why a process that was started is not running; the answer is a refusal with the
     /// reason.
-    Why {
-        /// Its name.
-        name: String,
-    },
+    Why { name: String },
     /// Check whether a supervisor listens.
     Hello,
     /// End the whole cluster.
@@ -91,10 +88,7 @@ pub enum ControlError {
         "the `obol up` that supervises this cluster (pid {pid}) is stopped by a signal; `kill -CONT {pid}` continues it, \
          `obol down` ends the cluster"
     )]
-    Stopped {
-        /// Its process.
-        pid: u32,
-    },
+    Stopped { pid: u32 },
     /// The supervisor did not answer in time.
     #[error("the supervisor at {0} did not answer within {1:?}; `obol down` ends the cluster")]
     Silent(PathBuf, Duration),

@@ -59,7 +59,6 @@ impl Directory {
         Self::open(root, cluster)
     }
 
-    /// Its path.
     pub(crate) fn path(&self) -> PathBuf {
         self.root.join(self.cluster.as_str())
     }
@@ -185,7 +184,6 @@ impl Made {
 }
 
 impl Made {
-    /// The cluster's name.
     pub(crate) fn cluster(&self) -> Name {
         self.directory.cluster
     }

@@ -23,7 +23,6 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// What [`end`] did on one host, as scripts read it.
 #[derive(Debug, Serialize)]
 pub struct Down {
-    /// The cluster's name there.
     pub cluster: Name,
     /// Its directory, if others than obol made it, so that it stays.
     pub kept: Option<String>,

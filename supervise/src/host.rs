@@ -31,15 +31,12 @@ fn here(hosts: &Hosts, file: &Path, address: Option<IpAddr>) -> Result<usize, Fa
 /// A host of the file, as scripts read it.
 #[derive(Debug, Serialize)]
 pub struct HostRow {
-    /// Its address.
     pub address: IpAddr,
     /// Whether it is this one.
     pub here: bool,
-    /// Its coordinator.
     pub coordinator: Option<String>,
     /// Coordinators that belong here if others have to be replaced.
     pub spare: Vec<String>,
-    /// Its agents.
     pub agents: Vec<String>,
     /// Its lease caches.
     pub caches: Vec<String>,
@@ -48,13 +45,9 @@ pub struct HostRow {
 /// What a file of hosts says, and what is wrong with the keys of this host; as scripts read it.
 #[derive(Debug, Serialize)]
 pub struct Check {
-    /// The cluster.
     pub cluster: String,
-    /// Its identity.
     pub id: String,
-    /// Its profile.
     pub profile: String,
-    /// Its hosts.
     pub hosts: Vec<HostRow>,
     /// Why this host cannot use its keys; none if it can, or is not in the file, or has none yet.
     pub keys_fault: Option<String>,
@@ -125,9 +118,7 @@ pub fn check(file: &Path) -> Result<Check, Failure> {
 
 /// The memory of a cluster on this host.
 pub struct Prepared {
-    /// Its directory.
     pub dir: PathBuf,
-    /// The cluster.
     pub cluster: Name,
     /// The number of this host.
     pub host: usize,

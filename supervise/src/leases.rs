@@ -21,7 +21,6 @@ pub enum LeaseLength {
     Default,
     /// The profile's `lease.max`.
     Max,
-    /// This one.
     Span(Nanos),
 }
 
@@ -32,7 +31,6 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 pub struct Leases {
     /// Its newest view.
     pub view: Arc<View>,
-    /// Its profile.
     pub profile: Profile,
 }
 

@@ -11,7 +11,6 @@ use std::time::SystemTime;
 
 /// The environment variable with the form of log lines.
 pub const FORMAT: &str = "OBOL_LOG_FORMAT";
-/// That with the levels.
 pub const LEVELS: &str = "OBOL_LOG";
 /// That with the place of log lines.
 pub const TO: &str = "OBOL_LOG_TO";

@@ -141,9 +141,7 @@ fn started_by_others(deployment: &Deployment, target: &str) -> Failure {
 /// What was ended, and how; as scripts read it.
 #[derive(Debug, Serialize)]
 pub struct Ended {
-    /// Its name.
     pub name: Name,
-    /// Its process.
     pub pid: u32,
     /// None of a gateway, which is not a member.
     pub incarnation: Option<u64>,
@@ -156,11 +154,9 @@ pub struct Ended {
 pub enum Found {
     /// The gateway of a host that is this machine.
     Gateway(Gateway),
-    /// A member.
     Member(Box<Member>),
 }
 
-/// A gateway.
 pub struct Gateway {
     /// The number of its host.
     pub host: u8,
@@ -175,7 +171,6 @@ pub struct Member {
 
 /// A member that was stopped.
 pub struct Stopped {
-    /// Which.
     pub ended: Ended,
     /// The cluster after that.
     pub after: Snapshot,
@@ -233,7 +228,6 @@ impl Gateway {
 }
 
 impl Member {
-    /// Its name.
     pub fn name(&self) -> Name {
         self.process.name
     }
@@ -260,9 +254,7 @@ impl Member {
 /// A process that was started; as scripts read it.
 #[derive(Debug, Serialize)]
 pub struct Started<'a> {
-    /// Its name.
     pub name: &'a str,
-    /// Its process.
     pub pid: u32,
     /// Whether it has its place in the cluster; if not, it waits for that.
     pub in_place: bool,

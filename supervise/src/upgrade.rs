@@ -74,7 +74,6 @@ pub struct Step {
     pub from: String,
     #[serde(skip)]
     before: DaemonId,
-    /// Whether it leads.
     pub leads: bool,
     /// From the restart until it was back and the cluster healthy.
     pub took_s: Option<f64>,
@@ -83,7 +82,6 @@ pub struct Step {
 /// Distinguishes a daemon from its successor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DaemonId {
-    /// That of a member.
     Member(Incarnation),
     /// That of a gateway, which is none.
     Gateway(host::Process),
@@ -92,7 +90,6 @@ enum DaemonId {
 /// A program that others have to restart.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct Program {
-    /// Its name.
     #[serde(serialize_with = "as_text")]
     pub name: Name,
     /// The version that it is linked with.

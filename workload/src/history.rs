@@ -155,7 +155,6 @@ pub(crate) struct Answer {
     pub(crate) number: u64,
     /// The part of the store that it belongs to.
     pub(crate) shard: u32,
-    /// Who leads there.
     pub(crate) leader: Option<Incarnation>,
 }
 

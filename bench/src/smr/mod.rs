@@ -29,7 +29,6 @@ pub struct Options {
     pub engines: Vec<Preset>,
     /// Duration of each measurement.
     pub time: Duration,
-    /// Turns of each.
     pub turns: u32,
     /// Leaders that are killed, one after the other.
     pub failovers: u32,

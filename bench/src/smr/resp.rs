@@ -23,13 +23,11 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 pub struct Options {
     /// Requests of each measurement.
     pub requests: u32,
-    /// Connections.
     pub connections: u32,
     /// Requests that a connection sends at once; a measurement for each.
     pub pipeline: Vec<u32>,
     /// Bytes of each value.
     pub bytes: u32,
-    /// Turns of each.
     pub turns: u32,
     /// What all measurements have in common.
     pub common: Common,

@@ -122,7 +122,6 @@ impl Decisions {
         &self.views[self.views.len() - 1].view
     }
 
-    /// A decided view.
     pub(crate) fn get(&self, id: ViewId) -> Option<&Decided> {
         self.views.get(usize::try_from(id.0.checked_sub(self.first.0)?).ok()?)
     }

@@ -43,7 +43,6 @@ pub(crate) enum Cue {
     Accepted,
     /// A view was decided.
     Chosen,
-    /// A CLEAR was sent.
     ClearSent,
     /// A coordinator began to lead.
     Takeover,

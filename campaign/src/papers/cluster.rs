@@ -36,7 +36,6 @@ pub(super) struct Shape {
     /// Lease caches: the last nodes.
     pub(super) caches: u32,
     pub(super) fencing: bool,
-    /// See [`Timing::fan_out_from`].
     pub(super) fan_out_from: u32,
     /// Factor of all periods and leases, relative to the published ones.
     pub(super) stretch: u64,
@@ -62,7 +61,6 @@ impl Default for Shape {
 }
 
 impl Shape {
-    /// Nodes in all.
     pub(super) const fn nodes(&self) -> u32 {
         COORDINATORS + self.apps + self.caches
     }
@@ -72,7 +70,6 @@ impl Shape {
         if self.app_nodes().contains(&node) { (Kind::App, "app") } else { (Kind::LeaseCache, "cache") }
     }
 
-    /// The apps' nodes.
     pub(super) const fn app_nodes(&self) -> std::ops::Range<u32> {
         COORDINATORS..COORDINATORS + self.apps
     }

@@ -24,14 +24,12 @@ const MEMORY: [u32; 3] = [0, 50, 100];
 /// The lease of the runs, which never runs out.
 const ENDLESS: Nanos = Nanos::from_millis(1);
 
-/// One load.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Load {
     /// Of the links' bandwidth, in percent.
     pub network_percent: u32,
     /// Of the memory's, in percent.
     pub memory_percent: u32,
-    /// Number of renewals.
     pub renewals: u64,
     /// For each of [`LENGTHS_US`], the percentage of renewals that would have been timely.
     pub timely_percent: Vec<f64>,
@@ -43,7 +41,6 @@ pub struct Load {
 /// The sweep.
 #[derive(Clone, Debug, Serialize)]
 pub struct Leases {
-    /// The testbed.
     pub testbed: String,
     /// Members that renew.
     pub renewers: u32,

@@ -6,7 +6,6 @@ use serde::Serialize;
 /// Something that is stated, by the paper or otherwise, and used.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Input {
-    /// What it is.
     pub name: &'static str,
     /// Its value, with the unit.
     pub value: String,
@@ -17,9 +16,7 @@ pub struct Input {
 /// A figure that comes out, beside the published one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// What it is.
     pub what: String,
-    /// The unit.
     pub unit: &'static str,
     /// The published value, if there is one.
     pub published: Option<f64>,
@@ -73,14 +70,12 @@ pub struct Part {
     pub name: &'static str,
     /// What is not reproduced, and why; empty if all is.
     pub missing: &'static str,
-    /// The rows.
     pub rows: Vec<Row>,
 }
 
 /// A reproduction of a paper.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Reproduction {
-    /// The paper.
     pub paper: &'static str,
     /// What is used.
     pub inputs: Vec<Input>,

@@ -38,7 +38,6 @@ impl Samples {
         if low < 1.0 { None } else { Some([at(low)?, at(high)?]) }
     }
 
-    /// The mean.
     pub(super) fn mean(&self) -> Option<Nanos> {
         let sum: u128 = self.0.iter().map(|span| u128::from(span.0)).sum();
         Some(Nanos(u64::try_from(sum.checked_div(self.0.len() as u128)?).ok()?))

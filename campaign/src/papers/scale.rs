@@ -95,7 +95,6 @@ pub struct Point {
 /// The sweep.
 #[derive(Clone, Debug, Serialize)]
 pub struct Scaling {
-    /// The testbed.
     pub testbed: String,
     /// Failovers behind each point.
     pub repetitions: u32,

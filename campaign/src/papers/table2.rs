@@ -121,10 +121,8 @@ pub struct Cell {
     pub early: Option<Figure>,
 }
 
-/// The table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Table2 {
-    /// The testbed.
     pub testbed: String,
     /// Failovers behind each figure.
     pub repetitions: u32,

@@ -17,11 +17,9 @@ const BEFORE_WRAP: u64 = 150;
 /// How hosts exchange pulses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PulsePlan {
-    /// The number of hosts.
     pub hosts: u32,
     /// Paths between two hosts.
     pub paths: usize,
-    /// Pulse timing.
     pub timing: Timing,
     /// The one-way delay of a frame.
     pub one_way: Delay,

@@ -31,7 +31,6 @@ pub enum External {
     PromQl {
         /// The server, without `/api/v1/query`.
         url: String,
-        /// The query.
         query: String,
         /// What each value must be.
         comparison: Comparison,
@@ -40,9 +39,7 @@ pub enum External {
     },
     /// A GET request is answered with this status.
     Http {
-        /// Its URL.
         url: String,
-        /// The status.
         status: u16,
         /// Limit of the whole request.
         timeout: Nanos,

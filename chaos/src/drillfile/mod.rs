@@ -36,10 +36,8 @@ use std::sync::Arc;
 /// The schema version of this program.
 pub const SCHEMA: u32 = 1;
 
-/// A drill.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Drill {
-    /// Its name.
     pub id: String,
     /// Title of one line.
     pub title: String,
@@ -92,7 +90,6 @@ pub struct Repeat {
 /// A state that must hold.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Steady {
-    /// The probe.
     pub probe: Probe,
     /// Its parameters, if it is one of something outside of the cluster.
     pub external: Option<External>,
@@ -107,7 +104,6 @@ pub struct Steady {
 /// One step of a repetition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// Its name.
     pub name: String,
     /// When it happens.
     pub on: On,
@@ -129,7 +125,6 @@ pub enum On {
 /// A fault of a step.
 #[derive(Clone, Debug)]
 pub struct StepFault {
-    /// The fault.
     pub kind: Arc<dyn Fault>,
     /// Names of its targets. Faults of the whole host have none.
     pub targets: Vec<String>,
@@ -187,7 +182,6 @@ named_enum! {
         Decide = "failover.decide",
         /// Decision to the end of older leases.
         Fence = "failover.fence",
-        /// That to CLEAR.
         Clear = "failover.clear",
         /// CLEAR to the last `active`.
         Active = "failover.active",

@@ -7,7 +7,6 @@ use obol_config::FileError;
 /// A drill that ships.
 #[derive(Clone, Copy, Debug)]
 pub struct Shipped {
-    /// Its name.
     pub name: &'static str,
     /// Its text, also a template for other drills.
     pub text: &'static str,

@@ -28,7 +28,6 @@ named_enum! {
         Grow = "grow",
         /// A replica starts, in the place of one that is gone.
         Join = "join",
-        /// The leader is killed.
         KillLeader = "kill-leader",
         /// Another replica is killed.
         KillFollower = "kill-follower",
@@ -39,7 +38,6 @@ named_enum! {
     }
 }
 
-/// A step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreStep {
     /// What happens, for people.
@@ -53,7 +51,6 @@ pub struct StoreStep {
 /// A drill of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreDrill {
-    /// Its name.
     pub id: String,
     /// What it is about.
     pub title: String,

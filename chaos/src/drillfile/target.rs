@@ -19,7 +19,6 @@ pub struct Target {
 /// The selection among the processes of a kind, made for each repetition from the drill's seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Select {
-    /// Any one.
     One,
     /// Every one.
     All,

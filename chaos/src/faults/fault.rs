@@ -22,7 +22,6 @@ pub enum Scope {
     Process,
     /// The links of each of them that has links of its own.
     Links,
-    /// The host.
     Host,
     /// The network of the hosts of all targets, with all their processes.
     Network,
@@ -63,7 +62,6 @@ impl Effect {
 /// A key of a fault in drill files, with its JSON Schema and description.
 #[derive(Clone, Debug)]
 pub struct Key {
-    /// Its name.
     pub name: &'static str,
     /// Its JSON Schema.
     pub schema: Value,
@@ -90,7 +88,6 @@ pub struct Arming<'a> {
     pub deployment: &'a Deployment,
     /// The fault agent's snapshot of the cluster.
     pub snapshot: &'a Snapshot,
-    /// This program.
     pub program: &'a Path,
     /// Whether the drill allows steps of the host's clock.
     pub allow_clock_step: bool,
@@ -110,7 +107,6 @@ pub trait Armed: Send {
         injected
     }
 
-    /// Undoes it.
     fn undo(&mut self) -> Result<(), String> {
         Ok(())
     }
@@ -129,7 +125,6 @@ pub enum Simulated {
     Partition,
 }
 
-/// A fault.
 pub trait Fault: fmt::Debug + Send + Sync {
     /// Its name in drill files.
     fn name(&self) -> &'static str;

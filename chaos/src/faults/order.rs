@@ -12,7 +12,6 @@ pub const INJECTIONS_MAX: usize = 64;
 /// One injection on a cue: an order of a kind of fault.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Injection {
-    /// The order's name.
     pub fault: String,
     /// Its victim; `None` for a fault of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -64,7 +63,6 @@ pub struct Links {
     pub island: u8,
     /// Percentage of datagrams that are lost.
     pub loss_percent: u8,
-    /// All multicast is lost.
     pub multicast_lost: bool,
     /// One-sided operations fail.
     pub operations_fail: bool,
@@ -96,9 +94,7 @@ named_enum! {
         Agent = "agent",
         /// An agent together with the apps in its seats.
         Node = "node",
-        /// A coordinator.
         Coordinator = "coordinator",
-        /// A lease cache.
         LeaseCache = "lease-cache",
     }
 }

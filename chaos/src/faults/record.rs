@@ -28,7 +28,6 @@ pub struct Record {
 /// What was undone, and what could not be undone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Undone {
-    /// What was done.
     pub done: Vec<String>,
     /// What could not be undone, and why.
     pub failed: Vec<String>,
@@ -38,7 +37,6 @@ pub struct Undone {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Filters {
-    /// The interface.
     pub(super) interface: String,
     /// Their preference, which nothing else has.
     pub(super) preference: u32,

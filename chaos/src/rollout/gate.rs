@@ -42,7 +42,6 @@ pub struct Plan {
     pub settle: Duration,
     /// The command fails if it takes longer.
     pub timeout: Duration,
-    /// The limits.
     pub limits: Vec<Limit>,
     /// Pass though members have not come back, or the cluster is degraded at the end.
     pub allow_degraded: bool,

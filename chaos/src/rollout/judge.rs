@@ -54,7 +54,6 @@ pub struct Ahead {
 }
 
 impl Compared {
-    /// A value of it.
     pub fn shown(&self, value: f64) -> String {
         self.subject.map_or_else(|| value.to_string(), |subject| subject.shown(value))
     }

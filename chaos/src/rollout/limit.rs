@@ -23,7 +23,6 @@ pub enum Subject {
     Failed,
 }
 
-/// A bound.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bound {
     /// A value, in the unit of the subject: nanoseconds, a share, or a number.
@@ -32,10 +31,8 @@ pub enum Bound {
     Relative(f64),
 }
 
-/// A limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limit {
-    /// On what.
     pub subject: Subject,
     /// The largest value that passes.
     pub bound: Bound,

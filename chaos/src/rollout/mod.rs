@@ -32,7 +32,6 @@ named_enum! {
         Passed = "passed",
         /// A limit did not hold, the end was worse than the beginning, or what was exercised failed afterwards.
         Failed = "failed",
-        /// The command failed.
         CommandFailed = "command-failed",
         /// A limit could not hold any more, and the command was ended.
         Aborted = "aborted",

@@ -14,9 +14,7 @@ const FAILED_MAX: usize = 64;
 /// A member that was removed as failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Failed {
-    /// Its name.
     pub name: String,
-    /// Its incarnation.
     pub incarnation: u64,
     /// The number of its host, in a cluster of several; null if it was never seen as a member.
     pub host: Option<u8>,
@@ -68,7 +66,6 @@ pub struct Period {
 /// What the judgement needs to know of a distribution.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Samples {
-    /// The number of samples.
     pub(super) n: u64,
     /// The number of samples above a bound.
     pub(super) above: u64,

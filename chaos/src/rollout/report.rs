@@ -20,7 +20,6 @@ pub struct Ended {
     pub command: String,
     /// How it ended, such as `exit status: 0`; null if it was not run.
     pub status: Option<String>,
-    /// Whether it succeeded.
     pub succeeded: bool,
     /// Seconds that it took.
     #[serde(rename = "took_s")]
@@ -51,13 +50,11 @@ struct Side {
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     schema: u32,
-    /// The cluster.
     pub cluster: String,
     /// When it began, in UTC.
     pub began: String,
     /// How it ended.
     pub verdict: Verdict,
-    /// Why, one reason each.
     pub reasons: Vec<String>,
     /// The command that rolls out.
     pub command: Ended,
@@ -130,9 +127,7 @@ impl Side {
 /// How a rollout has ended.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The verdict.
     pub verdict: Verdict,
-    /// Why it is that.
     pub reasons: Vec<String>,
     /// How the command has ended.
     pub command: Ended,

@@ -36,7 +36,6 @@ struct Shown {
     columns: Option<Vec<usize>>,
     /// The column that it is sorted by.
     sort: Option<usize>,
-    /// Reversed.
     reverse: bool,
 }
 

@@ -142,7 +142,6 @@ impl Press {
     }
 }
 
-/// Keys with names.
 pub(crate) const NAMED: [(&str, KeyCode); 16] = [
     ("Space", KeyCode::Char(' ')),
     ("Enter", KeyCode::Enter),
@@ -177,7 +176,6 @@ pub(crate) enum Group {
 /// A row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Binding {
-    /// Its action.
     pub(crate) action: Action,
     /// Its name in the palette and in configurations.
     pub(crate) name: &'static str,

@@ -45,7 +45,6 @@ const fn counted(head: &'static str, counter: Counter, warns: bool, means: &'sta
     Counted { head, counter, warns, means }
 }
 
-/// A screen of counters.
 pub(super) struct Counters {
     id: ScreenId,
     /// Whether it lists only coordinators, with the contents of their acceptors.

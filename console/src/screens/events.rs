@@ -18,7 +18,6 @@ use obol_observe::sampling::data::Data;
 use obol_observe::sampling::sample::EventRow;
 use ratatui::layout::Rect;
 
-/// This screen.
 pub(super) const ID: ScreenId = ScreenId("Events");
 
 pub(super) struct Events;

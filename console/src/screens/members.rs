@@ -29,7 +29,6 @@ use obol_observe::sampling::sample::{Life, ProcessRow};
 use ratatui::layout::Rect;
 use strum::VariantArray;
 
-/// This screen.
 pub(crate) const ID: ScreenId = ScreenId("Members");
 
 /// Least height of the events below the list; with less, there are none.

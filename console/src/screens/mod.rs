@@ -65,7 +65,6 @@ pub(crate) trait Screen: Sync {
     /// What is fixed of it.
     fn about(&self) -> About;
 
-    /// See [`About::id`].
     fn id(&self) -> ScreenId {
         self.about().id
     }
@@ -86,7 +85,6 @@ pub(crate) trait Screen: Sync {
         area
     }
 
-    /// Draws it.
     fn draw(&self, model: &Model, canvas: &mut Canvas<'_>, area: Rect);
 
     /// Moves the selection. Returns whether the screen changed.

@@ -10,7 +10,6 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    /// Its command.
     pub(crate) const fn command(self) -> &'static str {
         match self {
             Self::Kill => "kill",

@@ -49,15 +49,26 @@ pub(crate) struct Run {
 #[derive(Clone, Debug)]
 pub(crate) enum DrillUpdate {
     /// The preview of a drill, or why there is none.
-    Previewed { drill: String, found: Result<Preview, String> },
+    Previewed {
+        drill: String,
+        found: Result<Preview, String>,
+    },
     /// Completed repetitions of the running drill, and their total.
-    Done { done: u32, of: u32 },
+    Done {
+        done: u32,
+        of: u32,
+    },
     /// The running repetition and step, and its stage.
     Stage(Progress),
     /// The result of an action on a process.
-    Acted { verb: Verb, who: Name, how: Result<(), String> },
-    /// The drill has ended.
-    Ended { found: Result<Box<Journal>, String> },
+    Acted {
+        verb: Verb,
+        who: Name,
+        how: Result<(), String>,
+    },
+    Ended {
+        found: Result<Box<Journal>, String>,
+    },
 }
 
 /// A drill that runs.
@@ -110,7 +121,6 @@ impl Model {
         true
     }
 
-    /// The selected drill.
     pub(crate) fn selected_drill(&self) -> Option<&Choice> {
         let ids: Vec<RowId> = (0..self.chaos.drills.len()).map(RowId::Fixed).collect();
         self.chaos.drills.get(self.list(SCREEN).place(&ids))

@@ -135,7 +135,6 @@ pub(crate) enum Effect {
     Bell,
     /// Preview this drill.
     Preview(String),
-    /// Run this drill.
     RunDrill(String),
     /// Abort the running drill.
     AbortDrill,

@@ -290,7 +290,6 @@ impl Numbers {
         }
     }
 
-    /// The rows.
     pub(super) fn rows(&self, identities: &[Identity]) -> Vec<ProcessRow> {
         let mut rows = Vec::with_capacity(identities.len());
         self.write(identities, &mut rows);

@@ -70,7 +70,6 @@ impl Checkpoints {
     }
 }
 
-/// The replay state.
 #[derive(Clone, Debug)]
 pub(crate) struct Replay {
     /// The speed as a power of two: 0 is real time.
@@ -90,7 +89,6 @@ impl Replay {
         Self { speed: 0, began: None, tape, checkpoints: Checkpoints::new(), passed: 0, wanted: 0 }
     }
 
-    /// Whether it plays.
     pub(crate) const fn plays(&self) -> bool {
         self.began.is_some()
     }

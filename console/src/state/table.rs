@@ -37,7 +37,6 @@ pub(crate) struct List<Id> {
     pub(crate) sort: Option<usize>,
     /// Whether the column's default direction is reversed.
     pub(crate) reverse: bool,
-    /// The filter.
     pub(crate) filter: Filter,
     /// The shown columns in order; `None` for all of them.
     pub(crate) columns: Option<Vec<usize>>,

@@ -24,7 +24,6 @@ pub(crate) enum Tone {
     Stale,
     /// The selected row.
     Selected,
-    /// A key.
     Key,
     /// The armed state, and faults.
     Armed,
@@ -54,7 +53,6 @@ fn is_light(colours: &str) -> bool {
 }
 
 impl Theme {
-    /// All of them.
     pub(crate) const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
     /// Their names in configurations.
     pub(crate) const NAMES: &'static [&'static str] = <Self as VariantNames>::VARIANTS;
@@ -64,7 +62,6 @@ impl Theme {
         self.into()
     }
 
-    /// The next one.
     pub(crate) fn next(self) -> Self {
         Self::ALL[(self as usize + 1) % Self::ALL.len()]
     }

@@ -10,7 +10,6 @@ use std::ops::Range;
 /// A column of a list.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Column {
-    /// Its head.
     pub(crate) head: &'static str,
     /// Its least width, so that it is stable while values change.
     pub(crate) least: u16,

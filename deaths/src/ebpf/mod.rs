@@ -97,7 +97,6 @@ pub enum EbpfError {
     NoTypes {
         /// The path of the description.
         path: PathBuf,
-        /// The error.
         #[source]
         error: io::Error,
     },
@@ -115,7 +114,6 @@ pub enum EbpfError {
     Program {
         /// The program.
         name: String,
-        /// The error.
         #[source]
         error: io::Error,
         /// The end of the verifier's log.
@@ -132,7 +130,6 @@ pub enum EbpfError {
     Kernel {
         /// The operation, as in "cannot ...".
         doing: &'static str,
-        /// The error.
         #[source]
         error: io::Error,
     },
@@ -228,7 +225,6 @@ pub fn map_wakes_for_writing() -> io::Result<()> {
 /// What the kernel publishes when this process dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tokens {
-    /// The slot.
     pub slot: u32,
     /// A fatal signal was sent.
     pub dying: u64,

@@ -52,18 +52,10 @@ pub enum GatewayError {
     Identity(#[from] IdentityError),
     /// The host is not in the configuration.
     #[error("host {host} has no gateway in the file of hosts")]
-    NoSuchHost {
-        /// The host's number.
-        host: u8,
-    },
+    NoSuchHost { host: u8 },
     /// It cannot listen.
     #[error("cannot listen on {address}: {error}; another gateway may run there")]
-    Listen {
-        /// Where.
-        address: SocketAddr,
-        /// The error.
-        error: std::io::Error,
-    },
+    Listen { address: SocketAddr, error: std::io::Error },
 }
 
 slots! {

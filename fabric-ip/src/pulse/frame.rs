@@ -24,7 +24,6 @@ pub const PLAIN_BYTES_MAX: usize = HEAD_BYTES + DEATHS_MAX * DEATH_BYTES;
 /// The death of a process, which the kernel of its host has reported there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Death {
-    /// Its region.
     pub region: u32,
     /// Which of the region's owners.
     pub generation: u32,
@@ -56,7 +55,6 @@ pub struct Frame {
     pub sent: Instant,
     /// One bit for each process of the host that is alive.
     pub alive: u64,
-    /// What it is for.
     pub kind: FrameKind,
     /// Piggybacked: deaths that were reported lately.
     pub deaths: Vec<Death>,

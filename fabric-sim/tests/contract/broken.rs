@@ -60,7 +60,6 @@ macro_rules! table {
 }
 each_contract_test!(table! Broken<Simulator>,);
 
-/// The tests that fail.
 fn failing(defect: Option<Defect>) -> Vec<&'static str> {
     PRESENT.set(defect);
     let fails = |(_, test): &&Test| catch_unwind(AssertUnwindSafe(|| suite::run(*test))).is_err();

@@ -74,7 +74,6 @@ impl Duo {
         Self { initiator, responder, done }
     }
 
-    /// The next completion.
     pub(crate) fn next(&self) -> WorkCompletion {
         next(&self.done)
     }

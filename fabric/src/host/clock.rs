@@ -17,7 +17,6 @@ fn read(clock: ClockId) -> u64 {
     (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
 }
 
-/// Now.
 #[inline]
 pub fn now() -> Instant {
     Instant(read(ClockId::MonotonicRaw))

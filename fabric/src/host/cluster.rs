@@ -50,7 +50,6 @@ pub struct Cluster {
 /// A region as observers see it.
 #[derive(Clone, Debug)]
 pub struct RegionInfo {
-    /// Its number.
     pub number: u32,
     /// The owner's member kind.
     pub kind: u32,
@@ -208,7 +207,6 @@ impl Cluster {
         Ok(())
     }
 
-    /// The cluster's name.
     pub fn name(&self) -> Name {
         self.table.name
     }
@@ -224,7 +222,6 @@ impl Cluster {
         if self.is_here() { Ok(()) } else { Err(HostError::Forked { path: self.dir.clone() }) }
     }
 
-    /// Its directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }

@@ -12,26 +12,17 @@ use std::path::PathBuf;
 pub enum HostError {
     /// The directory is unsafe: not a directory of this user alone.
     #[error("{path} {fault}; move it away or choose another directory")]
-    Unsafe {
-        /// The directory.
-        path: PathBuf,
-        /// The fault.
-        fault: String,
-    },
+    Unsafe { path: PathBuf, fault: String },
     /// A cluster of this name runs.
     #[error("{path} holds a cluster with {alive} live processes; stop them or choose another name")]
     AlreadyExists {
-        /// Its directory.
         path: PathBuf,
         /// Its live processes.
         alive: usize,
     },
     /// A cluster of this name is left over: none of its processes is alive.
     #[error("{path} holds a cluster whose processes are all dead; remove it or restart its processes")]
-    Stale {
-        /// Its directory.
-        path: PathBuf,
-    },
+    Stale { path: PathBuf },
     /// There is no such cluster.
     #[error("no cluster {name} in {root}; {}{}", listed(existing), if existing.is_empty() { HOW_TO_MAKE } else { "" })]
     NotFound {
@@ -47,7 +38,6 @@ pub enum HostError {
         "{path} has layout version {found}, this program has {wanted}; use one version of it for all processes"
     )]
     Version {
-        /// The file.
         path: PathBuf,
         /// The file's layout version.
         found: u32,
@@ -65,19 +55,13 @@ pub enum HostError {
     /// The owner of a region is of a release that this one does not work with.
     #[error("{path}: {advice}")]
     Release {
-        /// The file.
         path: PathBuf,
         /// Both releases, and what to do.
         advice: Advice,
     },
     /// The file has another magic, length, or limits than expected.
     #[error("{path} {fault}; stop the cluster and remove it")]
-    Corrupt {
-        /// The file.
-        path: PathBuf,
-        /// The fault.
-        fault: &'static str,
-    },
+    Corrupt { path: PathBuf, fault: &'static str },
     /// A coordinator's file was used and no longer exists.
     #[error(
         "coordinator {number} has had its memory in {path}, and that is gone or empty. With an empty memory it could vote \
@@ -85,7 +69,6 @@ pub enum HostError {
          has another one decide in its place; where none does, see `obol coordinator recover --help`"
     )]
     MemoryLost {
-        /// The file.
         path: PathBuf,
         /// The coordinator.
         number: u32,
@@ -96,7 +79,6 @@ pub enum HostError {
     /// There is no space for a file.
     #[error("no room for the {bytes} bytes of {path}; free space there or lower the cluster's limits")]
     NoSpace {
-        /// The file.
         path: PathBuf,
         /// Its size in bytes.
         bytes: usize,
@@ -106,7 +88,6 @@ pub enum HostError {
         "{path} needs {bytes} bytes, more than this process may write to one file; raise its limit (ulimit -f)"
     )]
     FileSize {
-        /// The file.
         path: PathBuf,
         /// The bytes that it needs.
         bytes: usize,
@@ -116,13 +97,11 @@ pub enum HostError {
     TableFull {
         /// The table.
         path: PathBuf,
-        /// The number of regions.
         regions: usize,
     },
     /// The requested region number belongs to a live process.
     #[error("region {region} belongs to the live process {pid}; stop it or choose another")]
     RegionTaken {
-        /// The region.
         region: u32,
         /// Its holder.
         pid: u32,
@@ -130,7 +109,6 @@ pub enum HostError {
     /// There is no such host number.
     #[error("there is no host {host}; number the cluster's hosts from 1 to {max}")]
     NoSuchHost {
-        /// The number.
         host: u8,
         /// The maximum.
         max: u8,
@@ -138,7 +116,6 @@ pub enum HostError {
     /// There is no such region number.
     #[error("region {region} does not exist; choose one of 1..={max}")]
     NoSuchRegion {
-        /// The region.
         region: u32,
         /// The maximum.
         max: u32,
@@ -157,25 +134,18 @@ pub enum HostError {
          another one"
     )]
     NameReserved {
-        /// The name.
         name: Name,
         /// Whose it is, as in "belongs to ...".
         whose: &'static str,
     },
     /// A live process of this host has the name.
     #[error("{name} runs already (pid {pid}), and a name belongs to one live process")]
-    NameTaken {
-        /// The name.
-        name: Name,
-        /// Who has it.
-        pid: u32,
-    },
+    NameTaken { name: Name, pid: u32 },
     /// All seats of the agent are taken.
     #[error(
         "all {seats} seats of {agent} are taken; raise limits.seats in the profile of the cluster, or use another agent"
     )]
     NoSeat {
-        /// The agent.
         agent: Name,
         /// The number of its seats, not counting its own.
         seats: u32,
@@ -187,17 +157,13 @@ pub enum HostError {
          other takes a seat meanwhile: find out why (`obol events`), or see coordinator.join_burst in the profile"
     )]
     OnHold {
-        /// The name.
         name: Name,
         /// How long that one still has to wait.
         left: Nanos,
     },
     /// The cluster was opened by the parent of this forked process.
     #[error("{path} was opened by the process that this one was forked from; open it again after the fork")]
-    Forked {
-        /// Its directory.
-        path: PathBuf,
-    },
+    Forked { path: PathBuf },
     /// The cluster's processes are in another namespace than this one.
     #[error(
         "the cluster of {path} was made in another {namespace} namespace: from here its live processes and its leases cannot \
@@ -207,7 +173,6 @@ pub enum HostError {
     Namespace {
         /// The table.
         path: PathBuf,
-        /// Which.
         namespace: Namespace,
     },
     /// The calling thread already represents an endpoint.
@@ -220,7 +185,6 @@ pub enum HostError {
         doing: &'static str,
         /// Its object.
         path: PathBuf,
-        /// The error.
         #[source]
         error: io::Error,
     },
@@ -229,7 +193,6 @@ pub enum HostError {
     Kernel {
         /// The operation, as in "cannot ...".
         doing: &'static str,
-        /// The error.
         #[source]
         error: io::Error,
     },

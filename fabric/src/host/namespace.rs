@@ -16,7 +16,6 @@ pub enum Namespace {
 }
 
 impl Namespace {
-    /// All of them.
     pub(crate) const ALL: [Self; 2] = [Self::Pid, Self::Time];
 
     /// Identifies the calling process's namespace; 0 where the kernel has none of this

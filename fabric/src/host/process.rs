@@ -163,7 +163,6 @@ impl Held {
         self.send(Signal::CONT)
     }
 
-    /// Whether it has ended.
     pub fn has_ended(&self) -> bool {
         ended(&self.0)
     }

@@ -28,7 +28,6 @@ pub struct Reader<'a> {
 pub(crate) struct Held {
     /// The lease page.
     pub(crate) page: bool,
-    /// The view itself.
     pub(crate) view: bool,
     /// The slot ring.
     pub(crate) slots: bool,
@@ -46,7 +45,6 @@ pub(crate) const EVERY_BUCKET: [(usize, usize); HISTOGRAMS] = [(0, HISTOGRAM_WOR
 /// The state of a seat at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeatInfo {
-    /// Its number.
     pub seat: u16,
     /// Counts occupants.
     pub generation: u32,
@@ -156,7 +154,6 @@ impl<'a> Reader<'a> {
         page::load_counted(page?, torn)
     }
 
-    /// The fence.
     pub fn fence(&self) -> ViewId {
         self.page_words().map_or(ViewId::GENESIS, page::fenced)
     }

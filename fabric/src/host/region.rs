@@ -434,7 +434,6 @@ impl Region {
         }
     }
 
-    /// The layout.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }

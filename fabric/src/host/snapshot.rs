@@ -78,7 +78,6 @@ impl RegionFile {
 pub enum Buckets {
     /// Those in which samples usually fall, and occasionally all: other samples are seen later.
     Usual,
-    /// All of them.
     All,
 }
 
@@ -87,7 +86,6 @@ pub enum Buckets {
 pub struct SnapshotParts {
     /// Its lease page; a coordinator has none.
     pub page: bool,
-    /// Its histograms.
     pub histograms: Option<Buckets>,
     /// Its slot ring, which is meaningful only for a coordinator.
     pub slots: bool,

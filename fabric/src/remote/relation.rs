@@ -18,7 +18,6 @@ impl ClockRelation {
         Self { ours: Instant(asked.0.saturating_add(trip / 2)), theirs, error: Nanos(trip.div_ceil(2)) }
     }
 
-    /// When it was measured.
     pub const fn measured_at(&self) -> Instant {
         self.ours
     }

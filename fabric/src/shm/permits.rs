@@ -147,7 +147,6 @@ impl Permits {
         Self { own, me, part: 0..0, given, pending, look_at: Instant::NEVER, look_in: POLL_INTERVAL }
     }
 
-    /// Posts a change.
     pub(crate) fn post(&mut self, change: Change, token: Token) {
         self.pending.push_back(Pending { change, token, writers: None });
         (self.look_at, self.look_in) = (Instant::ZERO, POLL_INTERVAL);

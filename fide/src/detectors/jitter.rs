@@ -17,7 +17,6 @@ const DRIFT_PART: usize = 5;
 /// The longest recording and the longest delay: 30 days.
 const LONGEST: u64 = 30 * 86_400 * 1_000_000_000;
 
-/// A frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// When it was sent, in nanoseconds from the first one.
@@ -46,7 +45,6 @@ pub enum RecordingError {
     /// A line has a fault.
     #[error("{path}:{line}:{column}: {fault}")]
     Line {
-        /// The file.
         path: String,
         /// From 1.
         line: usize,
@@ -57,20 +55,12 @@ pub enum RecordingError {
     },
     /// There is no such stream.
     #[error("{path}: there is no stream {wanted}; it has: {streams}")]
-    Stream {
-        /// The file.
-        path: String,
-        /// The number.
-        wanted: usize,
-        /// What it has.
-        streams: String,
-    },
+    Stream { path: String, wanted: usize, streams: String },
     /// Too little.
     #[error(
         "{path}: {frames} frames that arrived are too few to compare detectors; record at least {FRAMES_MIN}"
     )]
     Short {
-        /// The file.
         path: String,
         /// How many there are.
         frames: usize,
@@ -117,7 +107,6 @@ pub(super) fn unit(rng: &mut Rng) -> f64 {
 }
 
 impl Model {
-    /// Draws frames.
     pub fn draw(&self, period: Nanos, frames: u32, seed: u64) -> Delays {
         let mut rng = Rng::new(seed);
         let exponential = |rng: &mut Rng, mean: Nanos| (-unit(rng).ln() * mean.0 as f64) as u64;

@@ -10,7 +10,6 @@ pub(super) const CRASHES: u64 = 50_000;
 /// A detector with one setting.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Line {
-    /// The detector.
     pub detector: &'static str,
     /// Its setting: a timeout or a threshold.
     pub setting: String,

@@ -76,7 +76,6 @@ impl Failures<'_> {
 }
 
 impl Detector {
-    /// All of them.
     pub const ALL: [Self; 8] = [
         Self::Notice,
         Self::Counter,

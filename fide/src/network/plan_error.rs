@@ -70,7 +70,6 @@ pub enum PlanError {
         "the link {link} would carry {percent} % of its bandwidth: lengthen plan.period or shorten plan.frame_bytes"
     )]
     Overloaded {
-        /// The link.
         link: String,
         /// The share of its bandwidth.
         percent: u64,

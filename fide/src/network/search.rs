@@ -37,7 +37,6 @@ pub struct Tree {
 pub struct SenderPlan {
     /// The member.
     pub sender: usize,
-    /// Its trees.
     pub trees: Vec<Tree>,
     /// Their cost when they were chosen, in nanoseconds: see the search.
     pub cost: u64,

@@ -32,7 +32,6 @@ pub struct Class {
 pub struct Link {
     /// The nodes that it connects.
     pub ends: [usize; 2],
-    /// Its class.
     pub class: usize,
 }
 
@@ -69,7 +68,6 @@ pub struct Wanted {
 /// A network. Created by [`Network::parse`], which checks it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Network {
-    /// Its name.
     pub name: String,
     /// Its description, in one line.
     pub description: String,

@@ -9,7 +9,6 @@ const STATES_MAX: usize = 1_000_000;
 /// A search with one assumption given up.
 #[derive(Serialize)]
 pub struct Counterexample {
-    /// The algorithm.
     pub algorithm: &'static str,
     /// What is given up.
     pub assumption: &'static str,

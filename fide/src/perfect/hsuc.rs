@@ -12,7 +12,6 @@ pub enum HsucMessage {
     Proposal(u8, Value),
     /// It was adopted.
     Ack(u8),
-    /// The decision.
     Decision(Broadcast),
 }
 

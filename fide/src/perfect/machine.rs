@@ -23,12 +23,10 @@ impl Set {
         self.0 & (1 << process) != 0
     }
 
-    /// Adds a process.
     pub const fn insert(&mut self, process: Process) {
         self.0 |= 1 << process;
     }
 
-    /// Removes a process.
     pub const fn remove(&mut self, process: Process) {
         self.0 &= !(1 << process);
     }
@@ -38,7 +36,6 @@ impl Set {
         self.0 & other.0 == other.0
     }
 
-    /// The lowest process.
     pub const fn lowest(self) -> Option<Process> {
         if self.0 == 0 { None } else { Some(self.0.trailing_zeros() as u8) }
     }
@@ -60,7 +57,6 @@ pub enum Output<M> {
 
 /// A machine that solves uniform consensus, instance after instance.
 pub trait Machine: Clone + Debug + Eq + Hash {
-    /// Its messages.
     type Message: Clone + Debug + Display + Eq + Ord + Hash;
 
     /// Process `own`, which proposes these values, one in each instance.

@@ -18,7 +18,6 @@ pub enum Weakness {
 }
 
 impl Weakness {
-    /// All of them.
     pub const ALL: [Self; 4] =
         [Self::DropAtOneReceiver, Self::Partition, Self::LateHeartbeat, Self::EarlyNotice];
 
@@ -55,7 +54,6 @@ pub enum Action {
     Deliver(Process, Process, String),
     /// A message is lost.
     Lose(Process, Process, String),
-    /// A process crashes.
     Crash(Process),
     /// The detector reports, at the first process, the second one.
     Report(Process, Process),

@@ -7,7 +7,6 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
 
-/// An authority.
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: String,

@@ -197,7 +197,6 @@ fn network() -> Network {
     }
 }
 
-/// State of a client.
 #[derive(Default)]
 struct ClientState {
     waits_for: Option<Operation>,
@@ -772,7 +771,6 @@ impl Cluster {
         }
     }
 
-    /// Ends all faults.
     fn end_faults(&mut self) {
         for node in 0..NODES {
             for peer in 0..NODES {

@@ -20,9 +20,7 @@ use std::sync::Arc;
 /// The result of the last CAS at an acceptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Answer {
-    /// Pending.
     Pending,
-    /// It swapped.
     Swapped,
     /// It found another word.
     Mismatch,

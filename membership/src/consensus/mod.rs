@@ -71,7 +71,6 @@ pub enum Outcome {
     Adopted,
     /// The slot is decided on this framed value.
     Decided {
-        /// The decided value.
         value: Arc<[u8]>,
         /// Whether it is another proposer's.
         adopted: bool,
@@ -113,6 +112,5 @@ pub enum Phase {
     Prepared(bool),
     /// Waiting for acceptances.
     Accepting,
-    /// Decided.
     Decided,
 }

@@ -168,7 +168,6 @@ impl SlotWord {
 /// A ballot: a proposal number of a slot, and its proposer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ballot {
-    /// The slot.
     pub slot: ViewId,
     /// The proposal number.
     #[serde(rename = "ballot")]

@@ -126,7 +126,6 @@ impl Coordinator {
         &self.log.newest().view
     }
 
-    /// See [`crate::Member::share_view`].
     pub fn share_view(&mut self, same: &Arc<View>) -> bool {
         let own = Arc::clone(self.view());
         let equal = own == *same;

@@ -68,7 +68,6 @@ struct Target {
 /// What a member could not reach when its memory was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unreachable {
-    /// The member.
     pub from: Incarnation,
     /// The coordinators: bit `n - 1` for number `n`.
     pub coordinators: u64,

@@ -85,7 +85,6 @@ impl Reason {
 pub struct Member {
     /// Its identity.
     pub incarnation: Incarnation,
-    /// What it is.
     pub kind: Kind,
     /// What operators call it.
     pub name: Name,
@@ -125,19 +124,12 @@ impl Member {
 /// A newcomer, as admitted by a leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Newcomer {
-    /// See [`Member::kind`].
     pub kind: Kind,
-    /// See [`Member::name`].
     pub name: Name,
-    /// See [`Member::address`].
     pub address: Address,
-    /// See [`Member::host`].
     pub host: Incarnation,
-    /// See [`Member::token`].
     pub token: u64,
-    /// See [`Member::proposer`].
     pub proposer: u16,
-    /// See [`Member::release`].
     pub release: Release,
 }
 
@@ -172,11 +164,9 @@ impl Newcomer {
 pub struct Departed {
     /// The token of its join.
     pub token: u64,
-    /// Who it was.
     pub incarnation: Incarnation,
     /// What operators called it.
     pub name: Name,
-    /// What it was.
     pub kind: Kind,
     /// The first view without it.
     pub at: ViewId,

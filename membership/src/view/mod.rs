@@ -26,7 +26,6 @@ pub struct Acceptor {
 /// Who decides after a view, as far as its announcement says.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Deciders {
-    /// The view.
     pub id: ViewId,
     /// Those who decide the next one.
     pub acceptors: Vec<Acceptor>,
@@ -35,7 +34,6 @@ pub struct Deciders {
 }
 
 impl Deciders {
-    /// Those of a view.
     pub fn of(view: &View) -> Self {
         Self { id: view.id, acceptors: view.acceptors.clone(), retired: view.retired }
     }
@@ -55,7 +53,6 @@ pub enum Change {
     Left(Incarnation),
     /// A member was removed.
     Failed {
-        /// The member.
         accused: Incarnation,
         /// The process that reported it.
         accuser: Incarnation,
@@ -108,7 +105,6 @@ pub struct View {
     pub members: Vec<Member>,
     /// Members that departed within the last [`JOIN_WINDOW`] views.
     pub departed: Vec<Departed>,
-    /// What this view changed.
     pub changes: Vec<Change>,
 }
 

@@ -104,7 +104,6 @@ impl Iterator for Addresses<'_> {
 pub enum Message<'a> {
     /// A decided view.
     View {
-        /// The framed view.
         frame: &'a [u8],
         /// Whether the CLEAR of its base is included.
         cleared: bool,
@@ -113,7 +112,6 @@ pub enum Message<'a> {
     Decided(ViewId),
     /// A decided view that is too large for a datagram, as the difference from its predecessor.
     Step {
-        /// The view's id.
         id: ViewId,
         /// Its base, if that one's CLEAR is included; otherwise zero.
         cleared: ViewId,
@@ -172,12 +170,7 @@ pub enum Message<'a> {
     /// No majority of the deciders after this view answers: a request for the current ones.
     WhoDecides(ViewId),
     /// The reply: the deciders after view `id`, which is decided.
-    Deciders {
-        /// The view.
-        id: ViewId,
-        /// The acceptors.
-        acceptors: Addresses<'a>,
-    },
+    Deciders { id: ViewId, acceptors: Addresses<'a> },
     /// Requests the receiver's clock.
     ClockRequest {
         /// Matches the reply to its request.
@@ -194,7 +187,6 @@ pub enum Message<'a> {
     Vouch {
         /// Matches the reply to its request.
         nonce: u64,
-        /// The view.
         view: ViewId,
     },
     /// A cache's answer.
@@ -212,7 +204,6 @@ pub enum Message<'a> {
         nonce: u64,
         /// The index of this request in the attempt.
         chunk: u16,
-        /// The view.
         base: ViewId,
         /// The holders of the pages.
         pages: Addresses<'a>,
@@ -243,7 +234,6 @@ pub enum Message<'a> {
     },
     /// A member's broken links.
     Links {
-        /// The member.
         from: Incarnation,
         /// The newest view that it knows.
         view: ViewId,

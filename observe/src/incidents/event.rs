@@ -92,16 +92,13 @@ impl State {
     }
 }
 
-/// One event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Event {
     /// The same for each attempt to deliver it, and for no other event.
     pub id: String,
-    /// Its kind.
     pub kind: Kind,
     /// When, in nanoseconds since 1970.
     pub unix: u64,
-    /// The cluster.
     pub cluster: String,
     /// The identity of the cluster, which distinguishes those of one name.
     pub identity: String,

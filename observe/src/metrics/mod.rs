@@ -35,14 +35,12 @@ impl Type {
     }
 }
 
-/// Who writes a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writer {
     /// `obol export` only.
     Export,
     /// `obol report --format openmetrics` only.
     Report,
-    /// Both.
     Both,
 }
 
@@ -169,7 +167,6 @@ pub enum Metric {
     Duration(Histogram),
     /// A counter of this host's gateway.
     Gateway(GatewayCounter),
-    /// One that is derived.
     Derived(Derived),
 }
 
@@ -236,7 +233,6 @@ impl Metric {
         }
     }
 
-    /// Its type.
     pub const fn kind(self) -> Type {
         match self {
             Self::Process(_) | Self::Gateway(_) => Type::Counter,
@@ -274,7 +270,6 @@ impl Metric {
         text.replace(['`', '[', ']'], "")
     }
 
-    /// Who writes it.
     pub const fn writer(self) -> Writer {
         match self {
             Self::Process(_) => Writer::Both,
@@ -291,7 +286,6 @@ pub enum Part {
     Bucket,
     /// All samples.
     Count,
-    /// Their sum.
     Sum,
 }
 

@@ -6,7 +6,6 @@ use obol_fabric::metrics::{HISTOGRAM_WORDS, bucket, bucket_floor};
 use obol_fabric::{Name, Nanos};
 use std::fmt::{self, Display, Write as _};
 
-/// The format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// OpenMetrics 1.0, with units and exemplars.
@@ -52,7 +51,6 @@ pub struct Distribution {
 }
 
 impl Distribution {
-    /// Adds one duration.
     pub fn add(&mut self, span: Nanos) {
         // Every value has a bucket, and all numbers of buckets fit.
         let at = u16::try_from(bucket(span.0)).unwrap_or(u16::MAX);
@@ -72,7 +70,6 @@ impl Distribution {
         self.sum_ns += counts.pairs().map(|(at, n)| n as f64 * middle(at)).sum::<f64>();
     }
 
-    /// Its counts.
     pub const fn counts(&self) -> &Counts {
         &self.counts
     }
@@ -83,7 +80,6 @@ impl Distribution {
 pub struct Exemplar {
     /// Names and values of its labels: at most 128 characters together.
     pub labels: Vec<(&'static str, String)>,
-    /// The value.
     pub value: Nanos,
     /// When, in nanoseconds since 1970.
     pub unix: u64,

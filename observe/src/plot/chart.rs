@@ -17,17 +17,14 @@ pub enum Scale {
     Log,
 }
 
-/// One axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axis {
     /// What it shows, with its unit.
     pub title: String,
-    /// Its scale.
     pub scale: Scale,
 }
 
 impl Axis {
-    /// A linear axis.
     pub fn linear(title: &str) -> Self {
         Self { title: title.to_owned(), scale: Scale::Linear }
     }
@@ -77,7 +74,6 @@ impl Series {
     }
 }
 
-/// A chart.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chart {
     /// From left to right.

@@ -31,12 +31,10 @@ pub enum Cell {
 }
 
 impl Cell {
-    /// A text cell.
     pub fn text(text: impl fmt::Display) -> Self {
         Self::Text(text.to_string())
     }
 
-    /// A number cell.
     pub fn number(number: impl fmt::Display) -> Self {
         Self::Number(number.to_string())
     }

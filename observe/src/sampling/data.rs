@@ -44,7 +44,6 @@ struct Point {
     counts: [u64; 3],
 }
 
-/// Counters with rates.
 const RATED: [Counter; 3] = [Counter::RenewalsOnTime, Counter::RenewalsLate, Counter::RenewalsFailed];
 
 /// The extremes of a cell; [`UNKNOWN`] where nothing was measured.
@@ -296,7 +295,6 @@ impl Decided {
 /// View changes of a cluster whose decisions no event shows.
 pub struct UnreadViews {
     pub missing: u64,
-    /// All of them.
     pub of: u64,
     /// The first decision that an event shows.
     pub first: Option<Instant>,

@@ -166,7 +166,6 @@ impl<W: Write> Recorder<W> {
         Ok(recorder)
     }
 
-    /// Writes a sample.
     pub fn sample(&mut self, sample: &Sample) -> Result<(), RecordingError> {
         // Borrowed form of `Frame`.
         #[derive(Serialize)]

@@ -63,7 +63,6 @@ pub struct Sample {
     /// The replicas of a replicated log, if any runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<Box<Replicas>>,
-    /// Alert thresholds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thresholds: Option<Alert>,
     /// The cost of reading it.
@@ -155,7 +154,6 @@ mod counts {
 pub struct MarkRow {
     /// When, on the host's monotonic clock.
     pub at: Instant,
-    /// Its text.
     pub text: String,
     /// The drill that wrote it; `None` for an operator's annotation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -262,15 +260,12 @@ pub enum Life {
 /// A process in one seat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessKey {
-    /// Its pid.
     pub pid: u32,
     /// When it was started.
     pub started: u64,
-    /// Its seat.
     pub seat: u16,
 }
 
-/// One process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProcessRow {
     pub name: Name,
@@ -350,7 +345,6 @@ pub struct Cost {
 }
 
 impl ProcessRow {
-    /// One of its counters.
     pub fn counter(&self, counter: Counter) -> u64 {
         self.counters.get(counter as usize).copied().unwrap_or(0)
     }

@@ -7,7 +7,6 @@ use obol_fabric::{Instant, Nanos};
 use obol_membership::metrics::Histogram;
 use std::collections::VecDeque;
 
-/// Duration of a window.
 pub const WINDOW: Nanos = Nanos::from_secs(60);
 
 /// Percentiles, and the samples that each needs: with fewer, the worst sample may be better than

@@ -22,14 +22,12 @@ use std::path::Path;
 
 /// 2023-11-14 22:13:20 UTC, when the host's clock was at zero.
 const UNIX: u64 = 1_700_000_000_000_000_000;
-/// A lease.
 const LEASE: Nanos = Nanos::from_millis(20);
 
 pub(crate) fn name(name: &str) -> Name {
     Name::new(name).expect("a name")
 }
 
-/// An empty sample.
 pub(crate) fn empty(at: Instant) -> Sample {
     Sample {
         at,

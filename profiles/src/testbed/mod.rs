@@ -27,7 +27,6 @@ pub static BUILTIN: [&str; FILES.len()] = obol_config::names(&FILES);
 /// it. The default is the initial value for reading: a missing key is an error.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Testbed {
-    /// Its name.
     pub name: Name,
     /// Its description, in one line.
     pub description: String,

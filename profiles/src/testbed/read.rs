@@ -43,7 +43,6 @@ pub(super) fn read(text: &str, origin: &str) -> Result<Testbed, FileError> {
     })
 }
 
-/// Reads one parameter.
 fn parameter(testbed: &mut Testbed, key: &'static Key, parts: &mut Section<'_, '_>, problems: &mut Problems) {
     match parts.value("source").and_then(|source| line(source.get_ref())) {
         Some(source) => {

@@ -282,7 +282,6 @@ fn put_bulk(value: Option<&[u8]>, out: &mut Vec<u8>) {
     }
 }
 
-/// Options of SET.
 #[derive(Default)]
 struct SetOptions {
     if_absent: bool,

@@ -110,7 +110,6 @@ impl Staging {
         Ok(&rest[..rest.len().min(SHORT_BYTES_MAX)])
     }
 
-    /// Forgets one.
     pub(super) fn forget(&mut self, args: &[&[u8]]) -> Result<(), String> {
         let [id] = args else { return Err(malformed()) };
         self.0.remove(&number(id)?);
@@ -130,7 +129,6 @@ impl Staging {
         self.0.iter().map(|(id, staged)| (*id, staged))
     }
 
-    /// Bytes of all.
     pub(super) fn bytes(&self) -> u64 {
         self.0.values().map(|staged| staged.bytes.len() as u64).sum()
     }
@@ -232,7 +230,6 @@ pub struct Long {
 /// What a long command has replied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LongReply<'a> {
-    /// All of it.
     Short(&'a [u8]),
     /// It has these bytes, which are to be read.
     Kept(usize),

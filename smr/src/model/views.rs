@@ -14,7 +14,6 @@ const VIEWS: usize = 3;
 /// The leader of a view.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Leader {
-    /// What it has READ.
     read: [Option<Rings>; REPLICAS],
     /// Its log, once it has begun.
     log: Option<Vec<u64>>,

@@ -9,7 +9,6 @@ use crate::service::Service;
 use crate::state::{self, State};
 use obol_fabric::{Address, Fabric, Incarnation};
 
-/// State of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReplicaState {
     /// It is not a member. Its log remains, and its memory may still count.
@@ -21,7 +20,6 @@ pub enum ReplicaState {
     },
     /// It is to lead, and collects what may have been committed.
     TakingOver,
-    /// It leads.
     Leading {
         /// It serves.
         ready: bool,
@@ -44,7 +42,6 @@ pub enum ReplicaState {
 }
 
 impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
-    /// Its state.
     pub fn state(&self) -> ReplicaState {
         match &self.role {
             Role::Yields => ReplicaState::Yields,

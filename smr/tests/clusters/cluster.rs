@@ -243,7 +243,6 @@ fn network(seed: u64) -> Network {
     }
 }
 
-/// State of a client.
 #[derive(Default)]
 struct ClientState {
     waits_for: Option<Act>,
@@ -754,7 +753,6 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
         }
     }
 
-    /// Ends all faults.
     fn end_faults(&mut self) {
         for node in 0..NODES {
             self.world.open(node);

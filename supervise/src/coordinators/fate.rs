@@ -8,7 +8,6 @@ use obol_term::output::Failure;
 pub(super) enum Fate {
     /// It has ended, was stopped, or never ran.
     Ended,
-    /// It runs.
     Runs,
     /// It may run.
     Unknown,

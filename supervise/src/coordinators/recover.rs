@@ -183,7 +183,6 @@ struct Attempt<'a> {
     before: Option<Vec<u8>>,
     /// The view from which the new coordinators start.
     recovered: ViewId,
-    /// Their numbers.
     numbers: &'a [u16],
     /// Those that were started, and their pids; none if that is left to the operator.
     started: Vec<(u16, u32)>,

@@ -51,7 +51,6 @@ pub(super) type Word = [u8; 4];
 
 enum Event {
     Child,
-    /// All is to end.
     End,
 }
 

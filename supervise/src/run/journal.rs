@@ -9,25 +9,45 @@ use std::fmt;
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(super) enum Message {
     /// The program runs.
-    Started { pid: u32 },
-    /// It is a member.
-    Member { incarnation: u64 },
+    Started {
+        pid: u32,
+    },
+    Member {
+        incarnation: u64,
+    },
     /// It is none any more.
-    Lost { why: String },
+    Lost {
+        why: String,
+    },
     /// It was asked to end by this signal, and has its time to do so.
-    Stopping { signal: i32 },
+    Stopping {
+        signal: i32,
+    },
     /// It is killed, with all that it started.
-    Killed { why: String },
+    Killed {
+        why: String,
+    },
     /// It left, after nothing of it ran any more.
     Left,
     /// It has ended, with this code as in shells.
-    Ended { code: u8 },
+    Ended {
+        code: u8,
+    },
     /// It is started again after a pause.
-    Restart { pause_ms: u64 },
+    Restart {
+        pause_ms: u64,
+    },
     /// A hook has ended.
-    Hook { hook: &'static str, view: Option<u64>, code: Option<u8>, error: Option<String> },
+    Hook {
+        hook: &'static str,
+        view: Option<u64>,
+        code: Option<u8>,
+        error: Option<String>,
+    },
     /// Something does not work.
-    Trouble { text: String },
+    Trouble {
+        text: String,
+    },
 }
 
 impl Message {

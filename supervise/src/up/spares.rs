@@ -20,9 +20,7 @@ pub(super) struct Spares {
 
 /// A spare coordinator that was started.
 pub struct Spare {
-    /// Its name.
     pub name: Name,
-    /// Its process.
     pub pid: u32,
     /// The names of the coordinators that are missing.
     pub missing: Vec<String>,

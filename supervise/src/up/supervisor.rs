@@ -46,7 +46,6 @@ struct Started {
     listener: Option<JoinHandle<()>>,
     /// Its cluster's, on its host.
     dir: PathBuf,
-    /// How it ended.
     ended: Option<ExitStatus>,
     /// It was started after the others: its failure says nothing about the start of the cluster.
     later: bool,

@@ -13,9 +13,7 @@ const BLESS: &str = "OBOL_BLESS";
 pub struct Recorded {
     /// The release that wrote it.
     pub release: String,
-    /// What it is.
     pub name: String,
-    /// Its bytes.
     pub bytes: Vec<u8>,
 }
 

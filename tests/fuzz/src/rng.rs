@@ -24,7 +24,6 @@ impl Rng {
         if end == 0 { 0 } else { (self.next() % end as u64) as usize }
     }
 
-    /// One of these.
     pub fn pick<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
         of.get(self.below(of.len()))
     }

@@ -26,11 +26,9 @@ const REPORTS: Duration = Duration::from_millis(50);
 /// What is compared.
 #[derive(Clone, Debug)]
 pub struct Options<'a> {
-    /// The presets.
     pub engines: Vec<Preset>,
     /// What happens to a replica, with each preset.
     pub faults: Vec<Fault>,
-    /// Which one it is.
     pub victim: Victim,
     /// Repetitions of each fault with each preset.
     pub count: u32,

@@ -25,7 +25,6 @@ const KIND: Kind =
 /// What is checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Duration of the check.
     pub time: Duration,
     /// Servers; killed ones are restarted.
     pub servers: u32,

@@ -99,7 +99,6 @@ pub struct Summary {
 /// The process whose memory has grown the most.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Growth {
-    /// Its name.
     #[serde(rename = "memory_of")]
     pub of: String,
     /// At most in the first fifth of the time.

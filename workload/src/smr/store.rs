@@ -29,7 +29,6 @@ pub enum Lasting {
     Cut {
         /// Where it runs.
         cluster: Cluster,
-        /// Its region.
         region: u32,
         /// The region's generation; a successor's links are not impaired.
         generation: u32,
@@ -40,7 +39,6 @@ pub enum Lasting {
 pub struct Store<'a> {
     /// The cluster.
     pub site: &'a Site,
-    /// The replicas.
     pub replicas: Replicas<'a>,
     /// How many of them there are.
     pub count: usize,

@@ -89,7 +89,6 @@ pub struct Arm {
 pub struct OtherVictim {
     /// Its name in the cluster.
     pub name: String,
-    /// Its region.
     pub region: u32,
     /// Its seat in that region.
     pub seat: u16,
@@ -102,10 +101,7 @@ pub enum Reply {
     /// It holds its targets and waits for the cue.
     Armed,
     /// It is not armed.
-    Refused {
-        /// Why.
-        reason: String,
-    },
+    Refused { reason: String },
     /// The cue arrived.
     Fired {
         /// The injections with their times, in their order.

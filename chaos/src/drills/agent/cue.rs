@@ -7,7 +7,6 @@ use std::io::{self, Read as _};
 
 /// Prefix of every cue.
 const MAGIC: [u8; 8] = *b"OBOLCUE1";
-/// Bytes of a token.
 const TOKEN_BYTES: usize = 32;
 /// Bytes of a cue: magic, token.
 pub const CUE_BYTES: usize = MAGIC.len() + TOKEN_BYTES;

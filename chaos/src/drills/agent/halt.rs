@@ -21,7 +21,6 @@ pub const REASON_CHARS_MAX: usize = 200;
 /// A halt of all drills of a cluster on this host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Halt {
-    /// Why.
     pub reason: String,
     /// Who halted them.
     pub by: Who,

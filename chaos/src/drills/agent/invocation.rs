@@ -7,11 +7,9 @@ use std::path::{Path, PathBuf};
 /// Where a fault agent runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Invocation<'a> {
-    /// The program there.
     pub program: &'a Path,
     /// The clusters' directory there.
     pub root: &'a Path,
-    /// The cluster.
     pub cluster: Name,
 }
 

@@ -36,7 +36,6 @@ pub enum RemoteError {
     /// It could not be started or reached.
     #[error("could not {0}: {1}")]
     Io(&'static str, io::Error),
-    /// It ended.
     #[error("the fault agent has ended")]
     Ended,
     /// It does not answer.
@@ -51,7 +50,6 @@ pub enum RemoteError {
     /// There is no fault agent on that host.
     #[error("no fault agent on {host}: {error}{}; try `ssh {host}`", in_brackets(.said))]
     Ssh {
-        /// The host.
         host: String,
         /// What went wrong.
         error: Box<RemoteError>,

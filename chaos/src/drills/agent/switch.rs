@@ -24,7 +24,6 @@ const ATTEMPT_MIN: Duration = Duration::from_millis(200);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    /// To halt drills.
     Halt(Halt),
     /// To allow them again.
     Resume,
@@ -54,7 +53,6 @@ enum Answer {
 /// What became of an order on one host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct OnHost {
-    /// The host's number.
     pub host: u8,
     /// Whether it was carried out there.
     pub done: bool,

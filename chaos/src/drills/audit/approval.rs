@@ -15,7 +15,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The size limit of an approval.
 const BYTES_MAX: u64 = 4096;
-/// The schema of approvals.
 const SCHEMA: u32 = 1;
 
 /// The text of a drill that is to run.
@@ -37,7 +36,6 @@ impl Source {
     }
 }
 
-/// An approval.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Approval {
@@ -66,9 +64,7 @@ pub enum ApprovalError {
     Missing {
         /// Where it was looked for.
         path: PathBuf,
-        /// The cluster.
         cluster: String,
-        /// The drill file.
         file: String,
     },
     /// It cannot be read.
@@ -93,7 +89,6 @@ pub enum ApprovalError {
     Cluster {
         /// The approval.
         path: PathBuf,
-        /// Its cluster.
         cluster: String,
     },
     /// It is too old.

@@ -43,7 +43,6 @@ pub enum RunError {
     /// What an earlier drill left behind cannot be undone.
     #[error(transparent)]
     Recover(#[from] LeftBehind),
-    /// Drills are halted.
     #[error("{0}")]
     Halted(String),
     /// Another user has to approve it.

@@ -19,7 +19,6 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Opens a cluster.
     pub fn open(root: &Path, cluster: Name) -> Result<Self, SiteError> {
         let observer = Observer::open(root, cluster)?;
         Ok(Self { observer, root: root.to_owned(), here: hosts_here(root, cluster) })

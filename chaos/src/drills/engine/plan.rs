@@ -16,9 +16,7 @@ use std::path::PathBuf;
 /// The plan of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Plan {
-    /// The drill.
     pub drill: String,
-    /// Its title.
     pub title: String,
     /// Repetitions that count.
     pub count: u32,
@@ -32,21 +30,16 @@ pub struct Plan {
     pub judges: bool,
 }
 
-/// A step.
 #[derive(Clone, Debug, Serialize)]
 pub struct PlannedStep {
-    /// Its name.
     pub step: String,
-    /// Its faults.
     pub faults: Vec<PlannedFault>,
     /// Why no victim can be chosen.
     pub refusal: Option<String>,
 }
 
-/// A fault.
 #[derive(Clone, Debug, Serialize)]
 pub struct PlannedFault {
-    /// The fault.
     pub fault: String,
     /// How long it lasts.
     #[serde(rename = "for")]
@@ -62,13 +55,11 @@ pub struct PlannedFault {
 pub struct Hit {
     /// The target for which it is chosen.
     pub target: String,
-    /// Its name.
     pub process: String,
     /// The number of its host.
     pub host: u8,
     /// Its process id.
     pub pid: u32,
-    /// Its program.
     pub program: Option<PathBuf>,
     /// Whether its supervisor restarts it: the `obol up` that started it, or that of its host.
     pub supervised: bool,

@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// One line of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Line {
@@ -33,10 +32,7 @@ pub enum Line {
         reasons: Vec<String>,
     },
     /// The run ended without results.
-    Failed {
-        /// Why.
-        reason: String,
-    },
+    Failed { reason: String },
 }
 
 /// A step of a repetition and its stage.
@@ -44,9 +40,7 @@ pub enum Line {
 pub struct Progress {
     /// The repetition, from 1; warm-ups are counted separately.
     pub number: u32,
-    /// The step's name.
     pub step: String,
-    /// Its stage.
     pub stage: Stage,
 }
 
@@ -79,7 +73,6 @@ pub enum Stage {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Followed {
-    /// It is over.
     Over {
         /// From the first stamp to the last survivor's `active`, in nanoseconds.
         failover_ns: u64,
@@ -89,10 +82,7 @@ pub enum Followed {
     /// No member failed.
     Tolerated,
     /// It was not measured.
-    NotMeasured {
-        /// Why.
-        reason: String,
-    },
+    NotMeasured { reason: String },
 }
 
 impl Followed {

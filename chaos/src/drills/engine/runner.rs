@@ -64,7 +64,6 @@ fn recover_all(root: &Path, fleet: &Fleet) -> Result<Undone, RunError> {
     Ok(all)
 }
 
-/// A running drill.
 pub(super) struct Runner<'a, S> {
     drill: &'a Drill,
     options: &'a Options,

@@ -20,7 +20,6 @@ pub(super) fn program(process: &Process) -> Option<PathBuf> {
 
 /// A cluster that is observed.
 pub trait Subject {
-    /// Its deployment.
     fn deployment(&self) -> &Deployment;
     /// Its state now.
     fn snapshot(&mut self) -> Snapshot;

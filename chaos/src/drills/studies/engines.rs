@@ -23,7 +23,6 @@ named_enum! {
 named_enum! {
     /// Which replica is hit.
     Victim {
-        /// The one that leads.
         Leader = "leader",
         /// Another one.
         Follower = "follower",
@@ -126,7 +125,6 @@ pub enum End {
 pub struct Measured {
     /// The preset.
     pub engine: String,
-    /// The fault.
     pub fault: Fault,
     /// Those that ended.
     pub repetitions: u64,
@@ -148,11 +146,9 @@ pub struct Measured {
     /// Why it ended early.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Its verdict.
     pub verdict: Verdict,
 }
 
-/// All of them.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// The worst verdict.

@@ -29,7 +29,6 @@ const STEADY: [Probe; 4] =
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
 pub enum Victims {
-    /// One app.
     App,
     /// The leading coordinator.
     Leader,
@@ -47,7 +46,6 @@ pub enum Victims {
 }
 
 impl Victims {
-    /// The drill's name.
     pub fn name(self) -> &'static str {
         self.into()
     }
@@ -94,9 +92,7 @@ impl Victims {
 /// The results of such a drill. Times in microseconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// Which drill.
     pub drill: String,
-    /// The verdict.
     pub verdict: Verdict,
     /// Repetitions that were begun.
     pub count: u32,

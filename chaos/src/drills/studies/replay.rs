@@ -61,7 +61,6 @@ pub struct ReplayPlan {
 /// The outcome.
 #[derive(Debug, Serialize)]
 pub struct Replayed {
-    /// The plan.
     pub plan: ReplayPlan,
     /// Acts that were replayed.
     pub played: usize,

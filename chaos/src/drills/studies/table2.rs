@@ -11,7 +11,6 @@ use std::fmt::Write as _;
 
 /// The name of the table among the drills.
 pub const NAME: &str = "table2";
-/// Its title.
 pub const TITLE: &str = "uKharon's Table 2 on this host: eight drills, beside the published medians";
 /// Repetitions of each cell.
 pub const COUNT: u32 = 100;
@@ -21,7 +20,6 @@ pub const COUNT: u32 = 100;
 pub struct Wanted {
     /// What fails and how it is detected.
     pub scenario: Scenario,
-    /// Its drill.
     pub drill: Drill,
 }
 
@@ -61,7 +59,6 @@ pub struct Found {
     pub void: u32,
     /// The longest time for which a victim could still act beside the survivors; must be 0.
     pub overlap_ns: u64,
-    /// Remarks.
     pub remarks: Vec<String>,
 }
 
@@ -84,7 +81,6 @@ impl Found {
     }
 }
 
-/// A cell.
 #[derive(Clone, Debug, Serialize)]
 pub struct Cell {
     /// What failed, in the paper's notation: A, A+C, A+L, A+L+C.
@@ -93,7 +89,6 @@ pub struct Cell {
     pub detector: Detector,
     /// The published median in microseconds.
     pub published_us: f64,
-    /// With fencing.
     pub fenced: Option<Found>,
     /// Without: leases are waited for, as in the paper. Only on request.
     pub waited: Option<Found>,
@@ -115,7 +110,6 @@ impl Cell {
     }
 }
 
-/// The table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Table {
     /// Repetitions of each cell.
@@ -129,7 +123,6 @@ pub struct Table {
     pub profile: String,
     /// The machine.
     pub host: Host,
-    /// The cells.
     pub cells: Vec<Cell>,
 }
 

@@ -30,7 +30,6 @@ struct Setting<'a> {
 pub trait Drills {
     /// Runs one on a cluster.
     fn run(&mut self, cluster: &Running, drill: &Drill, how: How) -> Result<Journal, Failure>;
-    /// Keeps its journal.
     fn keep(&mut self, drill: &Drill, journal: &Journal);
 }
 

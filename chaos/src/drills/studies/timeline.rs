@@ -32,17 +32,14 @@ pub struct StepReport {
 /// A drill of a store.
 #[derive(Clone, Debug, Serialize)]
 pub struct Timeline {
-    /// Its name.
     pub drill: String,
     /// What it is about.
     pub title: String,
     /// The verdict: an answered write must not be lost, and each step has to take place.
     pub verdict: Verdict,
-    /// The preset.
     pub preset: String,
     /// Clients, each with as many writes outstanding as it may have.
     pub clients: u32,
-    /// Bytes of each value.
     pub value_bytes: u32,
     /// The profile of the cluster.
     pub profile: String,

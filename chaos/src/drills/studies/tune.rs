@@ -128,7 +128,6 @@ pub struct Measured {
     /// The pause that leases outlast, and that is not suspected.
     #[serde(serialize_with = "micros")]
     pub pause_us: Nanos,
-    /// Renewals.
     pub renewals: u64,
     /// Those that came too late, or found no majority.
     pub late: u64,
@@ -179,7 +178,6 @@ impl Measured {
         ]
     }
 
-    /// From the counters.
     pub fn new(load: &str, pause: Nanos, counted: Counted) -> Self {
         let renewals = counted.timely + counted.late;
         let share =

@@ -57,7 +57,6 @@ pub struct Direction {
     pub pulses: u64,
     /// The longest gap between two new pulses, in microseconds.
     pub gap_max_us: f64,
-    /// Each path.
     pub paths: Vec<PathMeasured>,
 }
 
@@ -91,7 +90,6 @@ pub struct NetworkTuned {
     pub period_us: f64,
     /// Each direction that was measured.
     pub directions: Vec<Direction>,
-    /// Directions of the cluster.
     pub directions_of_cluster: usize,
     /// The latest seconds, as many as all hosts have that have measured.
     pub seconds: usize,

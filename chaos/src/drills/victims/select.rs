@@ -12,12 +12,10 @@ use obol_supervise::control::{self, Request};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A chosen victim.
 #[derive(Clone, Debug)]
 pub struct Chosen {
     /// The target for which it was chosen.
     pub target: String,
-    /// The process.
     pub process: Process,
     /// Whether its supervisor restarts it.
     pub supervised: bool,
@@ -113,16 +111,10 @@ fn parent(pid: u32) -> Option<u32> {
 pub enum SelectError {
     /// No live process fits.
     #[error("target {target} wants {wants}, and {}", none_fits(.wants))]
-    Empty {
-        /// The target.
-        target: String,
-        /// What it wants.
-        wants: String,
-    },
+    Empty { target: String, wants: String },
     /// All candidates were chosen for other targets.
     #[error("target {target} selects {wants}, and all live ones are other targets already")]
     Taken {
-        /// The target.
         target: String,
         /// The kind that it wants.
         wants: &'static str,
@@ -136,7 +128,6 @@ pub enum SelectError {
         first = .there.first().map_or("", String::as_str)
     )]
     Unsupervised {
-        /// The target.
         target: String,
         /// The kind that it wants.
         wants: &'static str,
@@ -148,14 +139,10 @@ pub enum SelectError {
         "target {target} selects from the coordinators that decide, and no view can be read that names them; see \
          `obol status`"
     )]
-    NoView {
-        /// The target.
-        target: String,
-    },
+    NoView { target: String },
     /// There are fewer candidates than required.
     #[error("target {target} wants {wants} processes, and {there} fit; see `obol status`")]
     TooFew {
-        /// The target.
         target: String,
         /// How many it wants.
         wants: usize,

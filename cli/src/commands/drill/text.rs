@@ -17,7 +17,6 @@ pub(crate) fn head(of: &str) -> std::io::Result<()> {
     output::line(format_args!("{of:<24} {:>6} {min:>8} {p50:>8} {p90:>8} {p99:>8} {max:>8}", "n"))
 }
 
-/// A row of it.
 pub(crate) fn row(name: &str, s: &Summary) -> std::io::Result<()> {
     output::line(row_text(name, s))
 }

@@ -32,13 +32,11 @@ pub struct PulseReport {
 /// The pulses of one host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PulsePeer {
-    /// The host's number.
     pub host: u8,
     /// Whether it was ever heard.
     pub heard: bool,
     /// Whether it is suspected.
     pub silent: bool,
-    /// Each path to it.
     pub paths: Vec<PulsePath>,
     /// The second that has just ended, if one has since the last report.
     pub block: Option<PulseBlock>,
@@ -50,7 +48,6 @@ pub struct PulsePeer {
 /// A frame that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PulseFrame {
-    /// The path.
     pub path: u8,
     /// Its number, which is the same on all paths.
     pub sequence: u64,
@@ -104,14 +101,12 @@ pub struct PulseBlock {
     pub gap_max: u64,
     /// How often the host was suspected.
     pub silences: u64,
-    /// Each path.
     pub paths: Vec<PulseDelays>,
 }
 
 /// The delays of a path in one second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PulseDelays {
-    /// Frames.
     pub frames: u64,
     /// The least difference of arrival and sending. The clocks of two hosts have different origins, so
     /// only the sum of both directions is a delay.

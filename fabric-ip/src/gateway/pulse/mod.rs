@@ -72,7 +72,6 @@ const fn bit(region: u32) -> u64 {
 
 const _: () = assert!(PER_HOST + FIRST_FREE - 1 <= u64::BITS, "each region of a host has a bit");
 
-/// The regions of bits.
 fn regions(host: u8, bits: u64) -> impl Iterator<Item = u32> {
     let own = u32::from(host) * PER_HOST;
     (0..u64::BITS).filter(move |at| bits & 1 << at != 0).map(move |at| match at.checked_sub(PER_HOST) {

@@ -41,9 +41,7 @@ fn remark(text: impl std::fmt::Display) {
 pub trait Drills {
     /// Makes the place of the report, before anything is broken.
     fn place(&mut self) -> Result<(), Failure>;
-    /// Runs one drill.
     fn run(&mut self, drill: &Drill) -> Result<Journal, Failure>;
-    /// Keeps its journal.
     fn keep(&mut self, drill: &Drill, journal: &Journal);
 }
 

@@ -55,7 +55,6 @@ impl Times {
 /// A detector that ran.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measured {
-    /// Which.
     pub detector: Detector,
     /// What was injected.
     pub fault: Fault,

@@ -42,7 +42,6 @@ named_enum! {
         Pulse = "pulse",
         /// Phi-accrual.
         Phi = "phi",
-        /// SWIM.
         Swim = "swim",
         /// The rule of Redis Sentinel.
         Sentinel = "sentinel",

@@ -10,13 +10,10 @@ use serde::Serialize;
 /// A detector that did not run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Missing {
-    /// Which.
     pub detector: Detector,
-    /// Why.
     pub why: String,
 }
 
-/// All of them.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// The worst verdict of those that ran.
