@@ -172,5 +172,8 @@ pub(super) fn told_once(driver: &mut Driver) -> Verdict {
         let what = format!("node {accused} was suspected once, and removed when node {leader} died");
         broken!(21, driver.world.now(), "{what}")?;
     }
+    if !names(driver, died) {
+        driver.oracle.marks.hit(Mark::ToldOnce);
+    }
     driver.restart(leader)
 }

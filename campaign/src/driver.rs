@@ -453,13 +453,18 @@ impl Driver {
         }
         self.log(format_args!("a program takes seat {seat} of node {node} and requests to join"));
         self.oracle.before_fault(&self.world)?;
-        if self.world.attach(node, seat, name("prog", node * 10 + u32::from(seat))).is_some() {
+        if self.world.attach(node, seat, self.program_name(node, seat)).is_some() {
             let promise = self.scenario.promise;
             self.world.promise_progress(node, seat, promise);
             self.world.join_program(node, seat);
             self.wants[node as usize][usize::from(seat)] = true;
         }
         Ok(())
+    }
+
+    fn program_name(&self, node: u32, seat: u16) -> Name {
+        let of_node = if self.scenario.namesakes { 0 } else { node * 10 };
+        name("prog", of_node + u32::from(seat))
     }
 
     pub(super) fn kill_program(&mut self, node: u32, seat: u16) -> Verdict {
@@ -663,6 +668,10 @@ impl Driver {
                     if member.is_some() {
                         return Some(format!("the program in seat {seat} of node {node} has not left yet"));
                     }
+                    continue;
+                }
+                let wanted = self.program_name(node, seat);
+                if member.is_none() && newest.members.iter().any(|m| m.name == wanted) {
                     continue;
                 }
                 live.push(program.address());

@@ -75,6 +75,8 @@ named_enum! {
         RefusedNoHost = "refused_no_host",
         /// A join was rejected because the view has no room for it.
         RefusedFull = "refused_full",
+        /// A join was rejected because a member has its name.
+        RefusedName = "refused_name",
         /// A join was put on hold because its name failed, left or was suspected too often.
         OnHold = "held_back",
         /// A program crashed repeatedly as soon as it was a member, with little effect on others.
@@ -161,6 +163,9 @@ named_enum! {
         /// A coordinator that reached a majority led in place of those before it, which did not, and a death
         /// was decided.
         StoodIn = "stood_in",
+        /// The next leader alone had been told of a suspicion that nobody repeated, the leader died, and the
+        /// suspected member stayed.
+        ToldOnce = "told_once",
         /// The time line of a failover was complete, and its phases were checked.
         TimelineWhole = "timeline_whole",
         /// The time line of a failover was incomplete, and gave no phases.

@@ -137,6 +137,8 @@ pub struct Scenario {
     pub closed_hosts: bool,
     /// A suspicion is wrong and not repeated: see `divided`.
     pub told_once: bool,
+    /// Programs in the same seat of different nodes have the same name, so one of them is a member.
+    pub namesakes: bool,
     /// Whether a crash loop follows: a program that crashes as soon as it is a member, with little
     /// effect on others.
     pub crash_loop: bool,
@@ -224,6 +226,7 @@ impl Scenario {
         drawn.draw_links();
         drawn.draw_confirmations();
         drawn.draw_holds();
+        drawn.draw_namesakes();
         drawn.draw_replacement();
         drawn.draw_past();
         drawn.draw_clocks(&mut rng);
@@ -332,7 +335,8 @@ impl Scenario {
         self.blackout = timing.link_watch && may_split && divided.permille(500);
         self.ring = timing.link_watch && may_split && divided.permille(500);
         self.closed_hosts = timing.link_watch && may_split && divided.permille(500);
-        self.told_once = timing.link_watch && may_split && divided.permille(500);
+        // Whether links are watched or not: what one process says of another is judged in both cases.
+        self.told_once = may_split && divided.permille(150);
     }
 
     /// Whether leases can last at all, and whether programs request confirmations.
@@ -369,6 +373,12 @@ impl Scenario {
         self.crash_loop = loops.permille(400) && may_loop;
         self.leave_loop = loops.permille(400) && may_loop;
         self.flap = loops.permille(300) && may_loop;
+    }
+
+    fn draw_namesakes(&mut self) {
+        // The loops count the ends of members by their names.
+        let is_loop = self.crash_loop || self.leave_loop || self.flap;
+        self.namesakes = Rng::new(self.seed ^ 0x9a3e_5000_0000_0000).permille(250) && !is_loop;
     }
 
     /// Whether spares replace missing acceptors, and with what faults an operator's change begins.
@@ -521,6 +531,7 @@ impl Scenario {
             ring: false,
             closed_hosts: false,
             told_once: false,
+            namesakes: false,
             crash_loop: false,
             leave_loop: false,
             flap: false,

@@ -295,6 +295,10 @@ mutants! {
         /// Time in which a gateway was stopped counts as silence of the others.
         AbsenceCounts = "absence-counts",
     }
+    25 {
+        /// A newcomer is admitted although a member has its name.
+        AdmitNamesakes = "admit-namesakes",
+    }
 }
 
 /// The bug planted in a machine, if any. `M` is the crate's list of bugs.

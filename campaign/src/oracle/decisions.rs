@@ -353,6 +353,10 @@ impl Decisions {
         if view.members.windows(2).any(|pair| pair[0].incarnation >= pair[1].incarnation) {
             broken!(12, time, "view {} holds an incarnation twice", view.id)?;
         }
+        let mut names = BTreeSet::new();
+        if let Some(twice) = view.members.iter().find(|m| !names.insert(m.name)) {
+            broken!(25, time, "view {} has two members of the name {}", view.id, twice.name)?;
+        }
         mark_changes(world, &old, &view, marks);
         if !compatible && !cached && old.members.iter().any(|m| m.kind == Kind::LeaseCache) {
             marks.hit(Mark::LastCacheGone);

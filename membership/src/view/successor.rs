@@ -163,7 +163,8 @@ impl View {
                 continue;
             }
             // Commands, logs and metrics go by names: of two processes, one is admitted.
-            if self.members.iter().any(|m| m.name == newcomer.name) {
+            let is_taken = self.members.iter().any(|m| m.name == newcomer.name);
+            if is_taken && !mutant.has(Mutant::AdmitNamesakes) {
                 continue;
             }
             let incarnation = self.next_incarnation;
