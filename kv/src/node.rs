@@ -8,7 +8,8 @@ use crate::server::Server;
 use crate::shard::Shard;
 use crate::tokens::{Part, WAKEUP, part_of, token};
 use obol_fabric::{Address, Event, Fabric, Incarnation, Instant, Machine, Release, Remote, ViewId};
-use obol_membership::{Member, Role};
+use obol_membership::{Member, Role, View};
+use std::sync::Arc;
 
 /// A member's service.
 pub enum Service {
@@ -104,6 +105,10 @@ impl Node {
 }
 
 impl Role for Node {
+    fn view(&self) -> &Arc<View> {
+        self.member.view()
+    }
+
     fn leave<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         self.member.leave(now, fabric);
     }

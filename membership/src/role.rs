@@ -1,10 +1,13 @@
 //! What a process requires of its machine besides events.
 
-use crate::{Coordinator, Member};
+use crate::{Coordinator, Member, View};
 use obol_fabric::{Fabric, Instant, Machine, Release};
+use std::sync::Arc;
 
 /// A process's part in the cluster, which it can leave.
 pub trait Role: Machine {
+    /// The newest view that it knows.
+    fn view(&self) -> &Arc<View>;
     /// Requests a graceful leave.
     fn leave<F: Fabric>(&mut self, now: Instant, fabric: &mut F);
     /// Whether it does its part: peers can use it, and it can use the cluster.
@@ -21,6 +24,10 @@ pub trait Role: Machine {
 }
 
 impl Role for Member {
+    fn view(&self) -> &Arc<View> {
+        Self::view(self)
+    }
+
     fn leave<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         Self::leave(self, now, fabric);
     }
@@ -39,6 +46,10 @@ impl Role for Member {
 }
 
 impl Role for Coordinator {
+    fn view(&self) -> &Arc<View> {
+        Self::view(self)
+    }
+
     fn leave<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         Self::leave(self, now, fabric);
     }

@@ -9,7 +9,8 @@ use crate::service::Service;
 use crate::tokens::WAKEUP;
 use crate::tokens::{Part, bytes_of, part_of, token};
 use obol_fabric::{Address, Event, Fabric, Incarnation, Instant, Machine, Release, Remote, ViewId};
-use obol_membership::{Member, Role};
+use obol_membership::{Member, Role, View};
+use std::sync::Arc;
 
 /// What a member does.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -129,6 +130,10 @@ impl<S: Service, D: Detector, G: Guard> Node<S, D, G> {
 }
 
 impl<S: Service, D: Detector, G: Guard> Role for Node<S, D, G> {
+    fn view(&self) -> &Arc<View> {
+        self.member.view()
+    }
+
     fn leave<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         self.member.leave(now, fabric);
     }
