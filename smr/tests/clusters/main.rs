@@ -6,7 +6,7 @@ mod cluster;
 mod history;
 mod oracle;
 
-use cluster::{Cluster, Faults, Plan, Run};
+use cluster::{Faults, Plan, Run, Store};
 use obol_smr::{Active, Beats, Departure, Detector, Grants, Guard, PullScore, ReplicaState, Views, Votes};
 use std::ops::Range;
 
@@ -106,7 +106,7 @@ fn no_read_is_stale_while_a_leader_does_not_know_that_it_is_excluded() {
 fn all_wait_without_a_log<D: Detector, G: Guard>() {
     for seed in 0..5 {
         let (states, views) =
-            Cluster::<D, G>::lose_all(seed).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
+            Store::<D, G>::lose_all(seed).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
         let waiting = states.iter().filter(|state| **state == ReplicaState::Waiting).count();
         assert_eq!((waiting, views), (1, 0), "seed {seed}: {states:?}");
         let rest = states.iter().filter(|state| **state == ReplicaState::Following { whole: false });
@@ -132,7 +132,7 @@ fn the_same_seed_gives_the_same_run() {
 /// Four replicas: three vote, then all four, then three again when one has died.
 fn there_are_as_many_voters_as_asked_for<D: Detector, G: Guard>() {
     for seed in 0..4 {
-        let counts = Cluster::<D, G>::resize(seed).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
+        let counts = Store::<D, G>::resize(seed).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
         assert_eq!(counts, [4, 4, 4, 4, 3, 3], "seed {seed}");
     }
 }
@@ -142,7 +142,7 @@ fn leaders_that_are_stopped_leave_the_store_to_the_others<D: Detector, G: Guard>
     for seed in 0..12 {
         let plan = Plan::of(seed, Faults::Single);
         let departures =
-            Cluster::<D, G>::stop_all(seed, &plan).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
+            Store::<D, G>::stop_all(seed, &plan).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
         let (last, rest) = departures.split_last().expect("some");
         assert!(rest.iter().all(|one| *one == Departure::Left), "seed {seed}: {departures:?}");
         assert_eq!(*last, Departure::Last, "seed {seed}");
@@ -175,7 +175,7 @@ fn replicas_that_are_stopped_together_leave_the_store_to_the_others<D: Detector,
     for seed in 0..40 {
         let plan = Plan::of(seed, Faults::Single);
         let departures = |of_all| {
-            Cluster::<D, G>::stop_together(seed, &plan, of_all)
+            Store::<D, G>::stop_together(seed, &plan, of_all)
                 .unwrap_or_else(|fault| panic!("seed {seed}, all: {of_all}: {fault}"))
         };
         let two = departures(false);
@@ -209,7 +209,7 @@ fn with_dare_replicas_that_are_stopped_together_leave_the_store_to_others() {
 
 fn a_survivor_continues_on_an_operators_word<D: Detector, G: Guard>() {
     for seed in 0..60 {
-        Cluster::<D, G>::recover_one(seed, seed >= 8).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
+        Store::<D, G>::recover_one(seed, seed >= 8).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
     }
 }
 
@@ -229,8 +229,8 @@ fn a_leader_that_is_left_alone_continues_on_an_operators_word<D: Detector, G: Gu
     let mut adopted = 0;
     for seed in 0..20 {
         let plan = Plan::of(seed, Faults::Single);
-        Cluster::<D, G>::recover_leader(seed, &plan).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
-        let is_so = Cluster::<D, G>::recover_adopted(seed, &plan);
+        Store::<D, G>::recover_leader(seed, &plan).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
+        let is_so = Store::<D, G>::recover_adopted(seed, &plan);
         adopted += u32::from(is_so.unwrap_or_else(|fault| panic!("seed {seed}, adopted: {fault}")));
     }
     assert!(adopted > 0, "no successor was left alone with what it had adopted");
@@ -250,7 +250,7 @@ fn with_permissions_a_leader_that_is_left_alone_of_three_continues_on_an_operato
 fn a_log_is_kept_whose_voters_are_there<D: Detector, G: Guard>() {
     for seed in 0..20 {
         let plan = Plan::of(seed, Faults::Single);
-        Cluster::<D, G>::keep_log(seed, &plan).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
+        Store::<D, G>::keep_log(seed, &plan).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
     }
 }
 
@@ -268,7 +268,7 @@ fn with_permissions_a_log_whose_voters_are_there_is_kept_whatever_an_operator_sa
 fn voters_of_a_log_that_was_continued_end<D: Detector, G: Guard>() {
     for seed in 0..30 {
         let plan = Plan::of(seed, Faults::Single);
-        Cluster::<D, G>::replace_by_recovery(seed, &plan)
+        Store::<D, G>::replace_by_recovery(seed, &plan)
             .unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
     }
 }
@@ -277,7 +277,7 @@ fn voters_of_a_log_that_was_continued_end<D: Detector, G: Guard>() {
 fn voters_of_a_store_that_was_begun_anew_end<D: Detector, G: Guard>() {
     for seed in 0..30 {
         let plan = Plan::of(seed, Faults::Single);
-        Cluster::<D, G>::replace_by_beginning(seed, &plan)
+        Store::<D, G>::replace_by_beginning(seed, &plan)
             .unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
     }
 }
@@ -335,7 +335,7 @@ fn with_dare_there_are_as_many_voters_as_a_client_asks_for() {
 #[test]
 fn a_client_whose_session_others_have_ended_goes_on_if_nothing_was_on_the_way() {
     for seed in 0..2 {
-        Cluster::<Views, Active>::outlives_its_session(seed)
+        Store::<Views, Active>::outlives_its_session(seed)
             .unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
     }
 }
@@ -344,7 +344,7 @@ fn a_client_whose_session_others_have_ended_goes_on_if_nothing_was_on_the_way() 
 fn time_goes_on<D: Detector, G: Guard>() {
     for seed in 0..6 {
         let plan = Plan { drifts: true, ..Plan::of(seed, Faults::Single) };
-        Cluster::<D, G>::time_goes_on(seed, &plan).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
+        Store::<D, G>::time_goes_on(seed, &plan).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
     }
 }
 
@@ -420,7 +420,7 @@ fn with_mu_a_leader_that_is_not_reached_leaves_the_permissions_to_its_successor(
 fn with_mu_a_leader_stays_when_voters_are_replaced() {
     let (seeds, replaced) = (12, 12);
     let failovers: Result<Vec<u64>, String> =
-        (0..seeds).map(|seed| Cluster::<PullScore, Unleased>::replace_voters(seed, replaced)).collect();
+        (0..seeds).map(|seed| Store::<PullScore, Unleased>::replace_voters(seed, replaced)).collect();
     let failovers = failovers.expect("all voters have everything in the end");
     // One that joins may take a leader for failed that it does not reach at first. If places said who
     // leads, about half of those that join would.
@@ -565,7 +565,7 @@ mod mutants {
     fn a_leader_that_leaves_before_the_others_can_go_on() {
         let run = |seed| {
             let plan = Plan { mutant: Some(Mutant::LeavesAtOnce), ..Plan::of(seed, Faults::Single) };
-            Cluster::<Views, Active>::stop_all(seed, &plan).err()
+            Store::<Views, Active>::stop_all(seed, &plan).err()
         };
         let fault = (0..BUDGET).find_map(run).expect("caught");
         assert!(fault.starts_with("invariant 12:") || fault.starts_with("invariant 2:"), "{fault}");
@@ -581,22 +581,22 @@ mod mutants {
 
     #[test]
     fn a_replica_that_continues_alone_beside_others() {
-        recovers_badly(Mutant::ContinuesBesideOthers, Cluster::<Views, Active>::keep_log);
+        recovers_badly(Mutant::ContinuesBesideOthers, Store::<Views, Active>::keep_log);
     }
 
     #[test]
     fn a_leader_that_continues_alone_from_what_it_had_applied() {
-        let run = |seed, plan: &Plan| Cluster::<Views, Active>::recover_adopted(seed, plan).map(drop);
+        let run = |seed, plan: &Plan| Store::<Views, Active>::recover_adopted(seed, plan).map(drop);
         recovers_badly(Mutant::ContinuesFromApplied, run);
     }
 
     #[test]
     fn replicas_that_go_on_with_a_log_that_was_replaced() {
         let mutant = Mutant::OlderLogStays;
-        recovers_badly(mutant, Cluster::<Views, Active>::replace_by_recovery);
-        recovers_badly(mutant, Cluster::<Views, Active>::replace_by_beginning);
-        recovers_badly(mutant, Cluster::<PullScore, Unleased>::replace_by_recovery);
-        recovers_badly(mutant, Cluster::<Beats, Votes>::replace_by_beginning);
+        recovers_badly(mutant, Store::<Views, Active>::replace_by_recovery);
+        recovers_badly(mutant, Store::<Views, Active>::replace_by_beginning);
+        recovers_badly(mutant, Store::<PullScore, Unleased>::replace_by_recovery);
+        recovers_badly(mutant, Store::<Beats, Votes>::replace_by_beginning);
     }
 
     #[test]
@@ -619,7 +619,7 @@ mod mutants {
     fn changes_time(mutant: Mutant) {
         let run = |seed| {
             let plan = Plan { mutant: Some(mutant), ..Plan::of(seed, Faults::Single) };
-            Cluster::<Views, Active>::time_goes_on(seed, &plan).err()
+            Store::<Views, Active>::time_goes_on(seed, &plan).err()
         };
         let fault = (0..6).find_map(run).unwrap_or_else(|| panic!("{mutant:?} survives"));
         assert!(fault.starts_with("invariant 13:"), "{mutant:?}: {fault}");

@@ -1,6 +1,6 @@
 //! A leader that does not know that it is outdated, with a client that still asks it.
 
-use super::{CLIENTS, COORDINATORS, Cluster, REPLICAS};
+use super::{CLIENTS, COORDINATORS, REPLICAS, ServiceRun, Store};
 use obol_smr::{Detector, Guard, Replica, ReplicaState};
 
 /// Operations that each client may begin beyond those before: enough for the writes that the reader
@@ -13,7 +13,7 @@ const LEADS_WITHIN: u64 = 200_000_000;
 /// Answers of the newer leader before the reader begins. Half of the operations are writes.
 const NEWER_ANSWERS: u64 = 6;
 
-impl<D: Detector, G: Guard> Cluster<D, G> {
+impl<D: Detector, G: Guard> Store<D, G> {
     pub(super) fn deafen(&mut self) -> Result<(), String> {
         let reader = CLIENTS.end - 1;
         if D::OF_VIEWS {
@@ -31,10 +31,10 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
         self.lingers = true;
         self.reader = Some(reader);
         for coordinator in 0..COORDINATORS {
-            self.world.partition(coordinator, leader);
-            self.world.partition(coordinator, reader);
+            self.cluster.partition(coordinator, leader);
+            self.cluster.partition(coordinator, reader);
         }
-        self.world.suspect(leader, 0);
+        self.cluster.suspect(leader, 0);
         self.pause(400_000)
     }
 
@@ -49,17 +49,17 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
         let leader = self.recover()?;
         self.lingers = true;
         let others = REPLICAS.chain(CLIENTS).filter(|peer| ![leader, reader].contains(peer));
-        others.for_each(|peer| self.cut(leader, peer));
+        others.for_each(|peer| self.cluster.cut_link(leader, peer));
         self.asked.iter_mut().for_each(|(client, asked)| asked.is_held = *client == reader);
-        let begun = self.world.now();
+        let begun = self.cluster.now();
         while !self.answers_beside(leader) {
-            if self.world.now() > begun + LEADS_WITHIN {
+            if self.cluster.now() > begun + LEADS_WITHIN {
                 return Err(format!(
                     "invariant 12: {leader} is cut off, and no other replica answers: {}",
                     self.states()
                 ));
             }
-            self.work_until(self.world.now() + 20_000)?;
+            self.work_until(self.cluster.now() + 20_000)?;
         }
         self.asked.entry(reader).or_default().is_held = false;
         self.reader = Some(reader);

@@ -1,69 +1,68 @@
 //! Voters that were frozen while another log replaced theirs, and come back.
 
 use super::{
-    AFTERMATH, AGAIN_EVERY_MAX, CLIENTS, Cluster, History, Plan, RECOVERY_MAX, REPLICAS, Role, VOTERS,
+    AFTERMATH, AGAIN_EVERY_MAX, CLIENTS, History, Machine, Node, Plan, Process, RECOVERY_MAX, REPLICAS,
+    ServiceRun, Store, VOTERS,
 };
-use obol_fabric_sim::State;
 use obol_smr::identity::of_newer_log;
 use obol_smr::{Actor, Detector, Guard, Replica, ReplicaState};
 
 /// Seconds since 1970, as a host's clock shows them.
 const SECONDS: u64 = 1_800_000_000;
 
-impl<D: Detector, G: Guard> Cluster<D, G> {
+impl<D: Detector, G: Guard> Store<D, G> {
     /// Two voters of three are frozen, and the third one continues alone. They come back while clients work,
     /// end, and start again with nothing; then the one that has continued dies.
     pub(crate) fn replace_by_recovery(seed: u64, plan: &Plan) -> Result<(), String> {
-        let mut cluster = Self::start(seed, plan);
-        let (log, voters, leader) = cluster.all_applied()?;
+        let mut store = Self::start(seed, plan);
+        let (log, voters, leader) = store.all_applied()?;
         let survivor = voters[(seed % u64::from(VOTERS)) as usize];
         let frozen: Vec<u32> = voters.into_iter().filter(|node| *node != survivor).collect();
         for node in REPLICAS.filter(|node| *node != survivor) {
-            if frozen.contains(&node) { cluster.world.freeze(node) } else { cluster.world.kill(node) }
+            if frozen.contains(&node) { store.cluster.freeze(node) } else { store.cluster.kill(node) }
         }
         // Meanwhile clients ask the leader that is frozen.
-        let end = cluster.world.now() + RECOVERY_MAX;
-        while !cluster.replica(survivor).is_some_and(Replica::is_stalled) {
-            cluster.pause(20_000)?;
-            if cluster.world.now() > end {
-                return Err(format!("{survivor} does not stall without {leader}: {}", cluster.states()));
+        let end = store.cluster.now() + RECOVERY_MAX;
+        while !store.replica(survivor).is_some_and(Replica::is_stalled) {
+            store.pause(20_000)?;
+            if store.cluster.now() > end {
+                return Err(format!("{survivor} does not stall without {leader}: {}", store.states()));
             }
         }
-        cluster.oracle.replace(log);
-        cluster.say_alone(survivor);
-        cluster.until_newer_leads(log)?;
-        cluster.come_back(&frozen, survivor)?;
-        cluster.history.judge()
+        store.oracle.replace(log);
+        store.say_alone(survivor);
+        store.until_newer_leads(log)?;
+        store.come_back(&frozen, survivor)?;
+        store.history.judge()
     }
 
     /// All voters are frozen, and another replica begins the store anew, with nothing. They come back while
     /// clients work, end, and start again with nothing; then the one that has begun it dies.
     pub(crate) fn replace_by_beginning(seed: u64, plan: &Plan) -> Result<(), String> {
-        let mut cluster = Self::start(seed, plan);
-        let (log, voters, _) = cluster.all_applied()?;
+        let mut store = Self::start(seed, plan);
+        let (log, voters, _) = store.all_applied()?;
         let mut all = REPLICAS;
         let other = all.find(|node| !voters.contains(node)).ok_or("four replicas")?;
-        cluster.world.kill(other);
-        voters.iter().for_each(|node| cluster.world.freeze(*node));
+        store.cluster.kill(other);
+        voters.iter().for_each(|node| store.cluster.freeze(*node));
         // Their sessions were those of the store before.
         for client in CLIENTS {
-            cluster.world.kill(client);
-            cluster.asked.remove(&client);
+            store.cluster.kill(client);
+            store.asked.remove(&client);
         }
-        let soon = cluster.world.now() + AFTERMATH;
-        cluster.run_until(soon)?;
-        cluster.history.judge()?;
-        cluster.history = History::default();
-        cluster.oracle.begin_store_anew(log);
-        let machine = cluster.founder(other, log);
-        cluster.world.restart(other, machine, false);
+        let soon = store.cluster.now() + AFTERMATH;
+        store.run_until(soon)?;
+        store.history.judge()?;
+        store.history = History::default();
+        store.oracle.begin_store_anew(log);
+        let machine = store.founder(other, log);
+        store.cluster.restart(other, machine, false);
         for client in CLIENTS {
-            let machine = cluster.machine(client);
-            cluster.world.restart(client, machine, false);
+            store.restart(client);
         }
-        cluster.until_newer_leads(log)?;
-        cluster.come_back(&voters, other)?;
-        cluster.history.judge()
+        store.until_newer_leads(log)?;
+        store.come_back(&voters, other)?;
+        store.history.judge()
     }
 
     /// Runs until the voters have applied everything: their log, and who they are, with the leader.
@@ -71,9 +70,9 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
         self.steady()?;
         let leader = self.recover()?;
         self.all_answered()?;
-        let end = self.world.now() + 4 * AGAIN_EVERY_MAX.0;
+        let end = self.cluster.now() + 4 * AGAIN_EVERY_MAX.0;
         loop {
-            let soon = self.world.now() + AGAIN_EVERY_MAX.0;
+            let soon = self.cluster.now() + AGAIN_EVERY_MAX.0;
             self.run_until(soon)?;
             let leader = self.leader().unwrap_or(leader);
             let replica = self.replica(leader).ok_or("no leader")?;
@@ -92,21 +91,21 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
     }
 
     /// A replica that begins a store on an operator's word.
-    fn founder(&mut self, node: u32, known: u64) -> Role<D, G> {
+    fn founder(&mut self, node: u32, known: u64) -> Process<Machine<D, G>> {
         let (number, seed) = (self.rng.next_u64(), self.rng.next_u64());
         let replica = self.new_replica().founding(of_newer_log(number, SECONDS, [known]), VOTERS);
         let member = self.member(node, seed);
-        Role::Node(Box::new(obol_smr::Node::new(member, Actor::Replica(Box::new(replica)))))
+        Process::Member(Box::new(Node::new(member, Actor::Replica(Box::new(replica)))))
     }
 
     fn until_newer_leads(&mut self, before: u64) -> Result<(), String> {
-        let end = self.world.now() + RECOVERY_MAX;
-        let leads = |cluster: &Self| {
-            let leader = cluster.leader().and_then(|leader| cluster.replica(leader));
+        let end = self.cluster.now() + RECOVERY_MAX;
+        let leads = |store: &Self| {
+            let leader = store.leader().and_then(|leader| store.replica(leader));
             leader.is_some_and(|leader| leader.log() != before)
         };
         while !leads(self) {
-            if self.world.now() > end {
+            if self.cluster.now() > end {
                 return Err(format!("no newer log is led: {}", self.states()));
             }
             self.pause(20_000)?;
@@ -119,14 +118,14 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
     fn come_back(&mut self, frozen: &[u32], leader: u32) -> Result<(), String> {
         let at_once = self.rng.coin();
         for node in frozen {
-            self.world.thaw(*node);
+            self.cluster.thaw(*node);
             if !at_once {
                 self.pause(200_000)?;
             }
         }
-        let end = self.world.now() + RECOVERY_MAX;
-        while let Some(node) = frozen.iter().find(|node| self.world.state(**node) != State::Dead) {
-            if self.world.now() > end {
+        let end = self.cluster.now() + RECOVERY_MAX;
+        while let Some(node) = frozen.iter().find(|node| !self.cluster.is_dead(**node)) {
+            if self.cluster.now() > end {
                 return Err(format!(
                     "invariant 2: {node} does not give way to a newer log: {}",
                     self.states()
@@ -135,12 +134,12 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
             self.pause(20_000)?;
         }
         let state = self.replica(leader).map(Replica::state);
-        if self.world.state(leader) != State::Running || state == Some(ReplicaState::Misfit) {
+        if !self.cluster.runs(leader) || state == Some(ReplicaState::Misfit) {
             return Err(format!("invariant 2: the newer log gives way: {}", self.states()));
         }
         self.recover()?;
         self.pause(100_000)?;
-        self.world.kill(leader);
+        self.cluster.kill(leader);
         self.pause(100_000)?;
         self.recover()?;
         self.all_answered()

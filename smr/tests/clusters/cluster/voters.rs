@@ -1,82 +1,81 @@
 //! Voters that are replaced, added and removed while clients work, or all lost.
 
 use super::{
-    AFTERMATH, AGAIN_EVERY, AGAIN_EVERY_MAX, CLIENTS, Cluster, Faults, NODES, Plan, RECOVERY_MAX, REPLICAS,
-    Role, STEADY_WITHIN, VOTERS,
+    AFTERMATH, AGAIN_EVERY, AGAIN_EVERY_MAX, CLIENTS, Faults, NODES, Node, Plan, RECOVERY_MAX, REPLICAS,
+    STEADY_WITHIN, ServiceRun, Store, VOTERS,
 };
-use obol_smr::{Client, Departure, Detector, Guard, Index, Operation, Replica, ReplicaState};
+use obol_smr::{Departure, Detector, Guard, Index, Operation, Replica, ReplicaState};
 
-impl<D: Detector, G: Guard> Cluster<D, G> {
+impl<D: Detector, G: Guard> Store<D, G> {
     /// All replicas die at once and start again, without a log: their states after a time that is long
     /// enough for many views, and how many views there were since they had all joined.
     pub(crate) fn lose_all(seed: u64) -> Result<(Vec<ReplicaState>, u64), String> {
-        let mut cluster = Self::start(seed, &Plan::of(seed, Faults::Single));
-        cluster.steady()?;
+        let mut store = Self::start(seed, &Plan::of(seed, Faults::Single));
+        store.steady()?;
         for node in REPLICAS {
-            cluster.world.kill(node);
+            store.cluster.kill(node);
         }
-        let soon = cluster.world.now() + AFTERMATH;
-        cluster.run_until(soon)?;
+        let soon = store.cluster.now() + AFTERMATH;
+        store.run_until(soon)?;
         for node in REPLICAS {
-            let machine = cluster.machine(node);
-            cluster.world.restart(node, machine, false);
+            store.restart(node);
         }
-        let soon = cluster.world.now() + STEADY_WITHIN;
-        cluster.run_until(soon)?;
-        let before = cluster.world.machine(0).view().id.0;
-        let later = cluster.world.now() + STEADY_WITHIN;
-        cluster.run_until(later)?;
-        let states = REPLICAS.filter_map(|node| cluster.replica(node).map(Replica::state)).collect();
-        Ok((states, cluster.world.machine(0).view().id.0 - before))
+        let soon = store.cluster.now() + STEADY_WITHIN;
+        store.run_until(soon)?;
+        let before = store.cluster.view(0).id.0;
+        let later = store.cluster.now() + STEADY_WITHIN;
+        store.run_until(later)?;
+        let states = REPLICAS.filter_map(|node| store.replica(node).map(Replica::state)).collect();
+        Ok((states, store.cluster.view(0).id.0 - before))
     }
 
     /// Replaces the leader, and then `count` voters that do not lead. Returns the changes of leaders
     /// during the latter.
     pub(crate) fn replace_voters(seed: u64, count: u32) -> Result<u64, String> {
-        let mut cluster = Self::start(seed, &Plan::of(seed, Faults::Single));
-        cluster.steady()?;
-        let founder = cluster.recover()?;
-        cluster.world.kill(founder);
-        cluster.pause(100_000)?;
-        cluster.recover()?;
-        let before = cluster.oracle.failovers;
+        let mut store = Self::start(seed, &Plan::of(seed, Faults::Single));
+        store.steady()?;
+        let founder = store.recover()?;
+        store.cluster.kill(founder);
+        store.pause(100_000)?;
+        store.recover()?;
+        let before = store.oracle.failovers;
         for _ in 0..count {
-            let leader = cluster.recover()?;
-            let voters = cluster.replica(leader).map(|it| it.config().voters.clone()).unwrap_or_default();
+            let leader = store.recover()?;
+            let voters = store.replica(leader).map(|it| it.config().voters.clone()).unwrap_or_default();
             let victim = voters.iter().map(|voter| voter.address.region).find(|node| *node != leader);
-            cluster.world.kill(victim.ok_or("one voter only")?);
-            cluster.pause(100_000)?;
+            store.cluster.kill(victim.ok_or("one voter only")?);
+            store.pause(100_000)?;
         }
-        cluster.recover()?;
-        Ok(cluster.oracle.failovers - before)
+        store.recover()?;
+        Ok(store.oracle.failovers - before)
     }
 
     /// Stops one replica after the other, each as soon as it may go, while clients work; down to the last
     /// one. The error says which one could not.
     pub(crate) fn stop_all(seed: u64, plan: &Plan) -> Result<Vec<Departure>, String> {
-        let mut cluster = Self::start(seed, plan);
-        cluster.steady()?;
-        cluster.recover()?;
+        let mut store = Self::start(seed, plan);
+        store.steady()?;
+        store.recover()?;
         let mut departures = Vec::new();
         for _ in REPLICAS {
-            let leader = cluster.until_one_leads()?;
-            departures.push(cluster.stop_gracefully(leader)?);
+            let leader = store.until_one_leads()?;
+            departures.push(store.stop_gracefully(leader)?);
         }
-        cluster.history.judge()?;
+        store.history.judge()?;
         Ok(departures)
     }
 
     /// Stops two replicas at once, as a supervisor does that ends their units, while clients work: the others
     /// go on. Or, `of_all`: all of them, until each has left or gives up.
     pub(crate) fn stop_together(seed: u64, plan: &Plan, of_all: bool) -> Result<Vec<Departure>, String> {
-        let mut cluster = Self::start(seed, plan);
-        cluster.steady()?;
-        cluster.recover()?;
-        cluster.all_answered()?;
+        let mut store = Self::start(seed, plan);
+        store.steady()?;
+        store.recover()?;
+        store.all_answered()?;
         let all = REPLICAS.end - REPLICAS.start;
         let count = if of_all { all } else { 2 };
         // Each that leads has to be replaced.
-        let end = cluster.world.now() + u64::from(count) * RECOVERY_MAX;
+        let end = store.cluster.now() + u64::from(count) * RECOVERY_MAX;
         let first = (seed % u64::from(all)) as u32;
         let mut left: Vec<u32> = (0..count).map(|n| REPLICAS.start + (first + n) % all).collect();
         let mut departures = Vec::new();
@@ -88,197 +87,183 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
                 if round <= n as u64 * (seed / 7 % 4) {
                     continue;
                 }
-                match cluster.departure(node) {
+                match store.departure(node) {
                     Some(Departure::Pending) => {}
                     Some(departure) => {
                         departures.push(departure);
-                        cluster.world.kill(node);
+                        store.cluster.kill(node);
                         left.retain(|other| *other != node);
                     }
                     None => return Err("no replica".to_owned()),
                 }
             }
-            if cluster.world.now() > end && of_all {
+            if store.cluster.now() > end && of_all {
                 // They give up, and say so.
                 departures.extend(left.drain(..).map(|_| Departure::Pending));
-            } else if cluster.world.now() > end {
-                return Err(format!("invariant 12: {left:?} cannot leave: {}", cluster.states()));
+            } else if store.cluster.now() > end {
+                return Err(format!("invariant 12: {left:?} cannot leave: {}", store.states()));
             }
-            let soon = cluster.world.now() + 2_000 + seed % 5 * 3_000;
-            cluster.work_until(soon)?;
+            let soon = store.cluster.now() + 2_000 + seed % 5 * 3_000;
+            store.work_until(soon)?;
         }
         if !of_all {
-            cluster.until_one_leads()?;
-            let soon = cluster.world.now() + RECOVERY_MAX;
-            cluster.work_until(soon)?;
+            store.until_one_leads()?;
+            let soon = store.cluster.now() + RECOVERY_MAX;
+            store.work_until(soon)?;
         }
-        cluster.history.judge()?;
+        store.history.judge()?;
         Ok(departures)
     }
 
     /// What a replica that retires says.
     fn departure(&mut self, node: u32) -> Option<Departure> {
-        let said = self.world.with_machine(node, |role, _, _| match role {
-            Role::Node(node) => node.replica_mut().map(|replica| {
-                replica.retire();
-                replica.departure()
-            }),
-            Role::Coordinator(_) => None,
+        let said = self.cluster.with_machine(node, |process, _, _| {
+            let replica = process.member_mut().and_then(Node::replica_mut)?;
+            replica.retire();
+            Some(replica.departure())
         });
         said.flatten()
     }
 
     fn until_one_leads(&mut self) -> Result<u32, String> {
-        let end = self.world.now() + RECOVERY_MAX;
-        loop {
-            if let Some(leader) = self.leader() {
-                return Ok(leader);
-            }
-            if self.world.now() > end {
-                return Err(format!("invariant 12: nobody serves after a leader left: {}", self.states()));
-            }
-            let soon = self.world.now() + 20_000;
-            self.work_until(soon)?;
-        }
+        self.work_until_found(RECOVERY_MAX, Self::leader)?
+            .ok_or_else(|| format!("invariant 12: nobody serves after a leader left: {}", self.states()))
     }
 
     /// Like the real process: it retires, leaves, and ends.
     fn stop_gracefully(&mut self, node: u32) -> Result<Departure, String> {
-        let end = self.world.now() + RECOVERY_MAX;
+        let end = self.cluster.now() + RECOVERY_MAX;
         let departure = loop {
             match self.departure(node) {
-                Some(Departure::Pending) if self.world.now() > end => {
+                Some(Departure::Pending) if self.cluster.now() > end => {
                     return Err(format!("invariant 12: replica {node} cannot leave: {}", self.states()));
                 }
                 Some(Departure::Pending) => {
-                    let soon = self.world.now() + 2_000;
+                    let soon = self.cluster.now() + 2_000;
                     self.work_until(soon)?;
                 }
                 departure => break departure.ok_or("no replica")?,
             }
         };
         // It writes nothing more, and its process ends before anybody has read what it has.
-        self.world.kill(node);
+        self.cluster.kill(node);
         Ok(departure)
     }
 
     /// All voters but one die, and that one continues alone, with all that was answered; then the others
     /// start again with nothing. With `by_turns`, the leader leaves, and its successor dies soon after.
     pub(crate) fn recover_one(seed: u64, by_turns: bool) -> Result<(), String> {
-        let mut cluster = Self::start(seed, &Plan::of(seed, Faults::Single));
-        cluster.steady()?;
-        let leader = cluster.recover()?;
-        cluster.all_answered()?;
-        let soon = cluster.world.now() + AGAIN_EVERY_MAX.0;
-        cluster.run_until(soon)?;
-        let config = cluster.replica(leader).map(|it| it.config().clone()).ok_or("no leader")?;
+        let mut store = Self::start(seed, &Plan::of(seed, Faults::Single));
+        store.steady()?;
+        let leader = store.recover()?;
+        store.all_answered()?;
+        let soon = store.cluster.now() + AGAIN_EVERY_MAX.0;
+        store.run_until(soon)?;
+        let config = store.replica(leader).map(|it| it.config().clone()).ok_or("no leader")?;
         let voters: Vec<u32> = config.voters.iter().map(|voter| voter.address.region).collect();
         let survivor = *voters.iter().rfind(|node| **node != leader).ok_or("one voter")?;
-        let (log, applied) = cluster.replica(survivor).map(|it| (it.log(), it.applied())).ok_or("no log")?;
+        let (log, applied) = store.replica(survivor).map(|it| (it.log(), it.applied())).ok_or("no log")?;
         if by_turns {
-            cluster.stop_gracefully(leader)?;
-            let soon = cluster.world.now() + seed * 37_000 % 2_000_000;
-            cluster.run_until(soon)?;
-            if cluster.leader() == Some(survivor) {
+            store.stop_gracefully(leader)?;
+            let soon = store.cluster.now() + seed * 37_000 % 2_000_000;
+            store.run_until(soon)?;
+            if store.leader() == Some(survivor) {
                 // It goes on serving what needs no entry.
                 return Ok(());
             }
         }
         for node in REPLICAS.filter(|node| *node != survivor) {
-            cluster.world.kill(node);
+            store.cluster.kill(node);
         }
-        let soon = cluster.world.now() + RECOVERY_MAX;
-        cluster.work_until(soon)?;
-        cluster.continue_alone(survivor, (log, applied))
+        let soon = store.cluster.now() + RECOVERY_MAX;
+        store.work_until(soon)?;
+        store.continue_alone(survivor, (log, applied))
     }
 
     /// The leader is the one that survives, while clients write.
     pub(crate) fn recover_leader(seed: u64, plan: &Plan) -> Result<(), String> {
-        let mut cluster = Self::start(seed, plan);
-        cluster.steady()?;
-        let leader = cluster.recover()?;
-        cluster.pause(200_000)?;
-        let before = cluster.replica(leader).map(|it| (it.log(), it.applied())).ok_or("no log")?;
+        let mut store = Self::start(seed, plan);
+        store.steady()?;
+        let leader = store.recover()?;
+        store.pause(200_000)?;
+        let before = store.replica(leader).map(|it| (it.log(), it.applied())).ok_or("no log")?;
         for node in REPLICAS.filter(|node| *node != leader) {
-            cluster.world.kill(node);
+            store.cluster.kill(node);
         }
-        let soon = cluster.world.now() + RECOVERY_MAX;
-        cluster.work_until(soon)?;
-        cluster.continue_alone(leader, before)
+        let soon = store.cluster.now() + RECOVERY_MAX;
+        store.work_until(soon)?;
+        store.continue_alone(leader, before)
     }
 
     /// The oldest replicas but one die while that one is cut off from the leader, so that it lacks what was
     /// answered last. It takes over, and when it has read that, nobody is left whose memory has it. Returns
     /// whether that came to pass: it depends on who votes, and on what is on the way.
     pub(crate) fn recover_adopted(seed: u64, plan: &Plan) -> Result<bool, String> {
-        let mut cluster = Self::start(seed, plan);
-        cluster.steady()?;
-        let leader = cluster.recover()?;
-        let config = cluster.replica(leader).map(|it| it.config().clone()).ok_or("no leader")?;
+        let mut store = Self::start(seed, plan);
+        store.steady()?;
+        let leader = store.recover()?;
+        let config = store.replica(leader).map(|it| it.config().clone()).ok_or("no leader")?;
         let mut others: Vec<u32> = config.voters.iter().map(|voter| voter.address.region).collect();
         others.retain(|node| *node != leader);
         let &[successor, other] = &others[..] else { return Err(format!("three voters, not {config:?}")) };
         for node in REPLICAS.filter(|node| *node != leader && !others.contains(node)) {
-            cluster.world.kill(node);
+            store.cluster.kill(node);
         }
-        let soon = cluster.world.now() + AFTERMATH;
-        cluster.run_until(soon)?;
-        cluster.cut(leader, successor);
-        let soon = cluster.world.now() + 300_000 + seed * 7_000 % 60_000;
-        cluster.work_until(soon)?;
-        let (log, applied) = cluster.replica(successor).map(|it| (it.log(), it.applied())).ok_or("no log")?;
-        let committed = cluster.replica(leader).and_then(Replica::commit).unwrap_or_default();
-        cluster.world.kill(leader);
+        let soon = store.cluster.now() + AFTERMATH;
+        store.run_until(soon)?;
+        store.cluster.cut_link(leader, successor);
+        let soon = store.cluster.now() + 300_000 + seed * 7_000 % 60_000;
+        store.work_until(soon)?;
+        let (log, applied) = store.replica(successor).map(|it| (it.log(), it.applied())).ok_or("no log")?;
+        let committed = store.replica(leader).and_then(Replica::commit).unwrap_or_default();
+        store.cluster.kill(leader);
         // Its state is that of a leader as soon as it has read what it lacks.
-        let end = cluster.world.now() + RECOVERY_MAX;
-        let leads = |cluster: &Self| {
-            let state = cluster.replica(successor).map(Replica::state);
+        let end = store.cluster.now() + RECOVERY_MAX;
+        let leads = |store: &Self| {
+            let state = store.replica(successor).map(Replica::state);
             matches!(state, Some(ReplicaState::Leading { .. }))
         };
-        while cluster.world.now() < end && !leads(&cluster) {
-            cluster.step()?;
+        while store.cluster.now() < end && !leads(&store) {
+            store.step()?;
         }
-        cluster.world.kill(other);
-        let state = cluster.replica(successor).map(Replica::state);
+        store.cluster.kill(other);
+        let state = store.replica(successor).map(Replica::state);
         let is_so = matches!(state, Some(ReplicaState::Leading { ready: false, .. })) && committed > applied;
-        let soon = cluster.world.now() + RECOVERY_MAX;
-        cluster.work_until(soon)?;
-        if !is_so || !cluster.replica(successor).is_some_and(Replica::is_stalled) {
+        let soon = store.cluster.now() + RECOVERY_MAX;
+        store.work_until(soon)?;
+        if !is_so || !store.replica(successor).is_some_and(Replica::is_stalled) {
             return Ok(false);
         }
-        cluster.continue_alone(successor, (log, committed))?;
+        store.continue_alone(successor, (log, committed))?;
         Ok(true)
     }
 
     /// The replicas do not reach each other, and an operator says of the leader that it is to continue alone.
     /// All voters are there, so it must not.
     pub(crate) fn keep_log(seed: u64, plan: &Plan) -> Result<(), String> {
-        let mut cluster = Self::start(seed, plan);
-        cluster.steady()?;
-        let leader = cluster.recover()?;
-        let log = cluster.replica(leader).map(Replica::log);
+        let mut store = Self::start(seed, plan);
+        store.steady()?;
+        let leader = store.recover()?;
+        let log = store.replica(leader).map(Replica::log);
         for (one, other) in REPLICAS.flat_map(|one| (one + 1..REPLICAS.end).map(move |other| (one, other))) {
-            cluster.cut(one, other);
+            store.cluster.cut_link(one, other);
         }
-        cluster.pause(60_000)?;
-        cluster.say_alone(leader);
-        cluster.pause(60_000)?;
-        let leader =
-            cluster.recover().map_err(|fault| format!("invariant 2: a log was given up: {fault}"))?;
-        if cluster.replica(leader).map(Replica::log) != log {
+        store.pause(60_000)?;
+        store.say_alone(leader);
+        store.pause(60_000)?;
+        let leader = store.recover().map_err(|fault| format!("invariant 2: a log was given up: {fault}"))?;
+        if store.replica(leader).map(Replica::log) != log {
             return Err(format!("invariant 2: {leader} gave up a log whose voters are all there"));
         }
-        cluster.all_answered()?;
-        cluster.history.judge()
+        store.all_answered()?;
+        store.history.judge()
     }
 
     /// An operator says that a replica is to continue alone.
     pub(super) fn say_alone(&mut self, survivor: u32) {
         let id = self.rng.next_u64();
-        self.world.with_machine(survivor, |role, _, _| {
-            if let Role::Node(node) = role
-                && let Some(replica) = node.replica_mut()
-            {
+        self.cluster.with_machine(survivor, |process, _, _| {
+            if let Some(replica) = process.member_mut().and_then(Node::replica_mut) {
                 replica.continue_alone(id);
             }
         });
@@ -290,12 +275,12 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
         if !self.replica(survivor).is_some_and(Replica::is_stalled) {
             return Err(format!("one of three must not serve by itself: {state:?}"));
         }
-        let digest = |cluster: &Self| cluster.replica(survivor).and_then(|it| it.digest_at(before.1));
+        let digest = |store: &Self| store.replica(survivor).and_then(|it| it.digest_at(before.1));
         let digest_before = digest(self);
         self.oracle.begin_anew(survivor);
         self.say_alone(survivor);
-        let end = self.world.now() + RECOVERY_MAX;
-        while self.replica(survivor).is_some_and(|it| it.log() == before.0) && self.world.now() < end {
+        let end = self.cluster.now() + RECOVERY_MAX;
+        while self.replica(survivor).is_some_and(|it| it.log() == before.0) && self.cluster.now() < end {
             self.step()?;
         }
         // Before anything else is appended.
@@ -317,44 +302,36 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
     /// Changes how many voters there should be, up to all replicas and down again, with a death after each
     /// change: how many there were each time when all voters had everything.
     pub(crate) fn resize(seed: u64) -> Result<Vec<usize>, String> {
-        let mut cluster = Self::start(seed, &Plan::of(seed, Faults::Single));
-        cluster.steady()?;
+        let mut store = Self::start(seed, &Plan::of(seed, Faults::Single));
+        store.steady()?;
         let mut counts = Vec::new();
         for voters in [REPLICAS.end - REPLICAS.start, VOTERS] {
-            cluster.ask_for(voters)?;
+            store.ask_for(voters)?;
             for _ in 0..2 {
-                counts.push(cluster.settle(voters)?);
-                let victim = cluster.leader().ok_or("no replica leads")?;
-                cluster.world.kill(victim);
-                cluster.pause(400_000)?;
-                cluster.end_faults();
+                counts.push(store.settle(voters)?);
+                let victim = store.leader().ok_or("no replica leads")?;
+                store.cluster.kill(victim);
+                store.pause(400_000)?;
+                store.end_faults();
             }
-            counts.push(cluster.settle(voters)?);
+            counts.push(store.settle(voters)?);
         }
-        cluster.history.judge()?;
+        store.history.judge()?;
         Ok(counts)
     }
 
     /// A client without outstanding operations asks for this number of voters, and gets its answer.
     fn ask_for(&mut self, voters: u32) -> Result<(), String> {
         self.all_answered()?;
-        let begun = self.world.with_machine(CLIENTS.start, |role, now, port| match role {
-            Role::Node(node) => {
-                node.client().map(|it| it.begin(now, Operation::Resize(voters), port).is_ok())
-            }
-            Role::Coordinator(_) => None,
-        });
-        if begun.flatten() != Some(true) {
+        if !self.begin(CLIENTS.start, Operation::Resize(voters)) {
             return Err("the client takes no operation".to_owned());
         }
-        let end = self.world.now() + 2 * AGAIN_EVERY_MAX.0;
-        while self.world.now() < end {
-            if let Role::Node(node) = self.world.machine_mut(CLIENTS.start)
-                && node.client().and_then(Client::take).is_some()
-            {
+        let end = self.cluster.now() + 2 * AGAIN_EVERY_MAX.0;
+        while self.cluster.now() < end {
+            if self.takes_answer(CLIENTS.start) {
                 return Ok(());
             }
-            let soon = self.world.now() + 20_000;
+            let soon = self.cluster.now() + 20_000;
             self.run_until(soon)?;
         }
         Err(format!("invariant 12: {voters} voters were asked for, without an answer: {}", self.states()))
@@ -363,15 +340,15 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
     /// Waits until all processes are members, `target` is the wanted number of voters, and all voters
     /// have everything. Returns the number of voters.
     fn settle(&mut self, target: u32) -> Result<usize, String> {
-        let end = self.world.now() + STEADY_WITHIN;
-        while self.world.now() < end {
-            let soon = self.world.now() + AGAIN_EVERY.0;
+        let end = self.cluster.now() + STEADY_WITHIN;
+        while self.cluster.now() < end {
+            let soon = self.cluster.now() + AGAIN_EVERY.0;
             self.work_until(soon)?;
             let Some(replica) = self.leader().and_then(|leader| self.replica(leader)) else { continue };
             let config = replica.config();
             let count = config.voters.len();
             let is_redundant = replica.state() == ReplicaState::Leading { ready: true, redundancy: count };
-            let all = self.world.machine(0).view().members.len() == NODES as usize;
+            let all = self.cluster.view(0).members.len() == NODES as usize;
             if all && is_redundant && config.target == target && count >= target as usize {
                 return Ok(count);
             }

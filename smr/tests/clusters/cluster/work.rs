@@ -1,27 +1,17 @@
 //! What clients do: those of their own, or those beside replicas.
 
 use super::{
-    AGAIN_EVERY, Act, Area, CLIENTS, Client, Cluster, Detector, Guard, KEYS, KeyValue, Node, Operation,
-    POLL_EVERY, REPLICAS, Role, State, THINK, Watched, bytes, stamped_by_client,
+    AGAIN_EVERY, Act, Area, Client, Detector, Guard, KEYS, KeyValue, Machine, Node, Operation, POLL_EVERY,
+    REPLICAS, Store, THINK, bytes, stamped_by_client,
 };
 
 /// In a history, clients that follow each other beside a replica have numbers that differ by this.
 const NEXT_BESIDE: u32 = 100;
 
-impl<D: Detector, G: Guard> Cluster<D, G> {
-    /// The nodes whose clients work.
-    pub(super) const fn callers(&self) -> std::ops::Range<u32> {
-        if self.beside { REPLICAS } else { CLIENTS }
-    }
-
+impl<D: Detector, G: Guard> Store<D, G> {
     /// A replica with a client beside it. The one before has died with its replica: what it has begun
     /// stays open.
-    pub(super) fn with_client(
-        &mut self,
-        node: u32,
-        area: Area,
-        machine: Node<Watched, D, G>,
-    ) -> Node<Watched, D, G> {
+    pub(super) fn with_client(&mut self, node: u32, area: Area, machine: Machine<D, G>) -> Machine<D, G> {
         if !REPLICAS.contains(&node) {
             return machine;
         }
@@ -32,14 +22,14 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
     }
 
     /// Takes a client's answer, and begins its next operation.
-    pub(super) fn work(&mut self, client: u32) -> Result<(), String> {
-        let now = self.world.now();
-        if self.world.state(client) != State::Running {
+    pub(super) fn take_and_begin(&mut self, client: u32) -> Result<(), String> {
+        let now = self.cluster.now();
+        if !self.cluster.runs(client) {
             return Ok(());
         }
         let asked = self.asked.entry(client).or_default();
         let name = client + asked.name;
-        let Role::Node(machine) = self.world.machine_mut(client) else { return Ok(()) };
+        let Some(machine) = self.cluster.machine_mut(client).member_mut() else { return Ok(()) };
         if let Some(done) = machine.client().and_then(Client::take)
             && let Some(act) = asked.waits_for.take()
         {
@@ -65,18 +55,30 @@ impl<D: Detector, G: Guard> Cluster<D, G> {
             let get = KeyValue::get(&[key as u8]).map_err(|error| error.to_string())?;
             (Act::Get(key), Operation::Query(stamped_by_client(&get)))
         };
-        let begun = self.world.with_machine(client, |role, now, port| match role {
-            Role::Node(node) => node.client().map(|it| it.begin(now, operation, port).is_ok()),
-            Role::Coordinator(_) => None,
-        });
-        if begun.flatten() == Some(true) {
+        if self.begin(client, operation) {
             self.history.begins(name, act)?;
             if let Act::Put(_, value) = act {
                 self.puts.begins(value, now);
             }
+            let asked = self.asked.entry(client).or_default();
             asked.waits_for = Some(act);
             asked.begun += 1;
         }
         Ok(())
+    }
+
+    /// Whether a client takes an operation.
+    pub(super) fn begin(&mut self, client: u32, operation: Operation) -> bool {
+        let begun = self.cluster.with_machine(client, |process, now, port| {
+            let client = process.member_mut().and_then(Node::client)?;
+            Some(client.begin(now, operation, port).is_ok())
+        });
+        begun.flatten() == Some(true)
+    }
+
+    /// Whether a client's operation has ended.
+    pub(super) fn takes_answer(&mut self, client: u32) -> bool {
+        let client = self.cluster.machine_mut(client).member_mut().and_then(Node::client);
+        client.is_some_and(|client| client.take().is_some())
     }
 }
