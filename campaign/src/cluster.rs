@@ -8,7 +8,7 @@ use super::scenario::{Processes, Scenario};
 use obol_deaths::Detection;
 use obol_fabric::layout::LimitError;
 use obol_fabric::version::Version;
-use obol_fabric::{Incarnation, Instant, Name, Nanos, SeatStatus, host, page, recorder};
+use obol_fabric::{Incarnation, Instant, Name, Nanos, SeatStatus, host, page};
 use obol_fabric_sim::{Clock, Network, State};
 use obol_membership::consensus::Head;
 use obol_membership::view::coordinator_name;
@@ -79,7 +79,7 @@ impl Cluster {
 
     /// The time on every process's clock.
     pub fn now(&self) -> Instant {
-        self.driver.world.local_now(0)
+        self.driver.cluster.local_now(0)
     }
 
     /// The first violated invariant, if any.
@@ -95,7 +95,7 @@ impl Cluster {
     /// Runs until no act is pending.
     pub fn run_until_undone(&mut self) {
         while let Some((at, _)) = self.later.first() {
-            self.run_for(Nanos(at.saturating_sub(self.driver.world.now())));
+            self.run_for(Nanos(at.saturating_sub(self.driver.cluster.now())));
         }
     }
 
@@ -118,7 +118,7 @@ impl Cluster {
 
     /// Schedules an act after this time.
     pub fn act_later(&mut self, after: Nanos, act: Act) {
-        self.later.push((self.driver.world.now() + after.0, act));
+        self.later.push((self.driver.cluster.now() + after.0, act));
         self.later.sort_by_key(|(at, _)| *at);
     }
 
@@ -139,22 +139,22 @@ impl Cluster {
     }
 
     pub fn run_for(&mut self, time: Nanos) {
-        let end = self.driver.world.now() + time.0;
+        let end = self.driver.cluster.now() + time.0;
         loop {
             self.supervise();
             let due = self.later.first().map_or(u64::MAX, |(at, _)| *at);
-            let until = end.min(due).min(self.driver.world.now() + POLL_INTERVAL);
-            while self.driver.world.next_time().is_some_and(|next| next <= until) {
+            let until = end.min(due).min(self.driver.cluster.now() + POLL_INTERVAL);
+            while self.driver.cluster.next_time().is_some_and(|next| next <= until) {
                 if let Err(violation) = self.driver.step() {
                     self.violation.get_or_insert(violation);
                 }
             }
-            self.driver.world.run_until(until);
+            self.driver.cluster.run_until(until);
             while let Some((_, act)) = self.later.first().copied().filter(|(at, _)| *at <= until) {
                 self.later.remove(0);
                 self.act(act);
             }
-            if self.driver.world.now() >= end {
+            if self.driver.cluster.now() >= end {
                 return;
             }
         }
@@ -165,7 +165,7 @@ impl Cluster {
         for (node, seat) in self.attaching.clone() {
             if self.driver.programs(node).contains(&seat) {
                 self.attaching.remove(&(node, seat));
-            } else if self.driver.is_inside(node) && self.driver.runs(node) {
+            } else if self.driver.is_inside(node) && self.driver.cluster.runs(node) {
                 self.act(Act::Attach(node, seat));
             }
         }
@@ -180,11 +180,11 @@ impl Cluster {
 
     fn has_left(&self, (node, seat): NodeSeat) -> bool {
         if seat == 0 {
-            let tapped = self.driver.world.machine(node);
+            let tapped = self.driver.cluster.machine(node);
             return tapped.member().is_some_and(Member::has_left)
                 || tapped.coordinator().is_some_and(Coordinator::has_left);
         }
-        let Some(program) = self.driver.world.program(node, seat) else { return true };
+        let Some(program) = self.driver.cluster.program(node, seat) else { return true };
         !self.driver.oracle.newest().members.iter().any(|member| member.address == program.address())
     }
 
@@ -266,7 +266,7 @@ impl Cluster {
     }
 
     fn owner(&self, node: u32) -> Process {
-        let world = &self.driver.world;
+        let world = &self.driver.cluster;
         let (state, address, view) = (world.state(node), world.address(node), world.machine(node).view());
         let words = world.page(node);
         let kind = self.kind(node);
@@ -294,7 +294,7 @@ impl Cluster {
     }
 
     fn app(&self, node: u32) -> Option<Process> {
-        let world = &self.driver.world;
+        let world = &self.driver.cluster;
         let program = world.program(node, APP_SEAT)?;
         let words = world.program_page(program);
         let view = world.machine(node).view();
@@ -324,14 +324,10 @@ impl Cluster {
     pub fn events(&mut self) -> Vec<ObservedEvent> {
         let mut events = Vec::new();
         for node in 0..self.nodes() {
-            let words = self.driver.world.recorder(node);
-            let written = words[0].load(std::sync::atomic::Ordering::Relaxed);
-            let from = std::mem::replace(&mut self.unread[node as usize], written);
-            // Its memory may belong to another life.
-            let from = if from > written { 0 } else { from };
+            let records = self.driver.cluster.records_since(node, &mut self.unread[node as usize]);
             let (process, kind) = (self.name((node, 0)), self.kind(node));
             let seen = |event| ObservedEvent { process, kind, event, clock_error: Nanos::ZERO };
-            events.extend(recorder::read(words, from).into_iter().map(seen));
+            events.extend(records.into_iter().map(seen));
         }
         timeline::merge(events, self.driver.scenario.config.mutant)
     }

@@ -36,14 +36,14 @@ impl Driver {
         let Some(worker) = self.worker(node, seat).filter(|worker| worker.runs) else { return Ok(()) };
         let Some(page) = page::load(worker.words) else { return Ok(()) };
         // The page of a dead owner, or of an earlier life, is not renewed.
-        let is_orphan = !std::ptr::eq(worker.words, self.world.page(node)) || self.is_dead(node);
+        let is_orphan = !std::ptr::eq(worker.words, self.cluster.page(node)) || self.cluster.is_dead(node);
         if is_orphan || page.end == Instant::ZERO {
             return Ok(());
         }
         let who = worker.who;
-        let floor = self.oracle.floor(&self.world)?;
-        let since = self.world.want_confirmed(node);
-        let until = self.world.now() + TIMEOUT_LEASES * self.scenario.config.timing.lease.0;
+        let floor = self.oracle.floor(&self.cluster)?;
+        let since = self.cluster.want_confirmed(node);
+        let until = self.cluster.now() + TIMEOUT_LEASES * self.scenario.config.timing.lease.0;
         self.pending_confirms.push(PendingConfirm { node, seat, who, view: page.view, since, floor, until });
         self.log(format_args!("seat {seat} of node {node} requests confirmation of view {}", page.view));
         Ok(())
@@ -51,7 +51,7 @@ impl Driver {
 
     /// Lets programs read what a node has published.
     pub(super) fn finish_confirms(&mut self, node: u32) -> Verdict {
-        let now = self.world.now();
+        let now = self.cluster.now();
         let mut at = 0;
         while let Some(&pending) = self.pending_confirms.get(at) {
             let PendingConfirm { seat, who, view, since, floor, until, .. } = pending;
@@ -86,31 +86,33 @@ impl Driver {
         let newest = self.oracle.newest().id;
         let holders = self.scenario.coordinators..self.scenario.nodes() - self.scenario.caches;
         if self.confirming.0 != newest {
-            let mut since =
-                |node| if self.runs(node) { self.world.want_confirmed(node) } else { Instant::NEVER };
+            let mut since = |node| {
+                if self.cluster.runs(node) { self.cluster.want_confirmed(node) } else { Instant::NEVER }
+            };
             self.confirming = (newest, holders.map(|node| (node, since(node))).collect());
             return;
         }
         for node in holders {
             // Older leases have ended since the answer: another is needed.
-            let words = self.world.page(node);
+            let words = self.cluster.page(node);
             let is_answered = page::wanted(words) <= page::load(words).unwrap_or_default().confirmed;
-            let begun = |page: &Page| page.confirmed < page.start && page.start <= self.world.local_now(node);
-            if self.runs(node) && is_answered && page::load(words).is_some_and(|page| begun(&page)) {
-                self.world.want_confirmed(node);
+            let begun =
+                |page: &Page| page.confirmed < page.start && page.start <= self.cluster.local_now(node);
+            if self.cluster.runs(node) && is_answered && page::load(words).is_some_and(|page| begun(&page)) {
+                self.cluster.want_confirmed(node);
             }
         }
     }
 
     /// Whether the newest view is active at a node, or confirmed.
     pub(super) fn may_act(&self, node: u32) -> bool {
-        let (newest, words) = (self.oracle.newest().id, self.world.page(node));
+        let (newest, words) = (self.oracle.newest().id, self.cluster.page(node));
         let (confirming, since) = &self.confirming;
         let confirmed = || {
             let since = since.iter().find(|(n, _)| *n == node).filter(|_| *confirming == newest);
             since.is_some_and(|(_, since)| page::confirmed(words, newest, *since))
         };
-        page::active(words, newest, || self.world.local_now(node))
+        page::active(words, newest, || self.cluster.local_now(node))
             || self.scenario.far && (self.scenario.is_cache(node) || confirmed())
     }
 }

@@ -65,18 +65,18 @@ pub(super) fn allowed(timing: &Timing, (free, window): (u64, u64), time: u64, un
 
 /// Holds that leaders have counted.
 pub(super) fn holds_counted(driver: &Driver) -> u64 {
-    (0..driver.scenario.coordinators).map(|n| driver.world.counter(n, Counter::JoinHolds)).sum()
+    (0..driver.scenario.coordinators).map(|n| driver.cluster.counter(n, Counter::JoinHolds)).sum()
 }
 
 /// Lets the program do its next step: it ends as soon as it is a member, and is back at once. `left` is
 /// the member that has requested to leave.
 fn turn(driver: &mut Driver, end: End, agent: u32, seat: u16, left: &mut Option<Incarnation>) -> Verdict {
-    let Some(program) = driver.world.program(agent, seat) else { return Ok(()) };
+    let Some(program) = driver.cluster.program(agent, seat) else { return Ok(()) };
     let address = program.address();
     match (program.status(), end) {
         _ if !program.is_alive() => {
             // A seat is free when its agent knows that its occupant is not a member any more.
-            let known = driver.world.machine(agent).view();
+            let known = driver.cluster.machine(agent).view();
             if !known.members.iter().any(|member| member.address == address) {
                 driver.attach(agent, seat)?;
             }
@@ -97,7 +97,7 @@ fn turn(driver: &mut Driver, end: End, agent: u32, seat: u16, left: &mut Option<
 pub(super) fn run(driver: &mut Driver, end: End) -> Verdict {
     let timing = driver.scenario.config.timing;
     let unit = timing.lease.0;
-    let is_agent = |n: &u32| driver.scenario.is_agent(*n) && driver.is_inside(*n) && driver.runs(*n);
+    let is_agent = |n: &u32| driver.scenario.is_agent(*n) && driver.is_inside(*n) && driver.cluster.runs(*n);
     let free = |n: u32| (1..=PROGRAMS).find(|seat| !driver.programs(n).contains(seat));
     let place = (0..driver.scenario.nodes()).filter(is_agent).find_map(|n| Some((n, free(n)?)));
     let Some((agent, seat)) = place else { return Ok(()) };
@@ -105,14 +105,14 @@ pub(super) fn run(driver: &mut Driver, end: End) -> Verdict {
     let others: Vec<u32> =
         (0..driver.scenario.nodes()).filter(|n| holds(n) && driver.is_inside(*n)).collect();
     driver.log(format_args!("the program in seat {seat} of node {agent} {end:?} repeatedly"));
-    let began = driver.world.now();
+    let began = driver.cluster.now();
     let over = began + LEASES * unit;
     let (mut look, mut checks, mut active) = (began, 0, 0);
     let (mut newest, mut ends, mut left) = (Arc::clone(driver.oracle.newest()), 0, None);
     let (counted, mut first_hold) = (holds_counted(driver), None);
     driver.attach(agent, seat)?;
-    let Some(name) = driver.world.program(agent, seat).map(|program| program.name()) else { return Ok(()) };
-    while driver.world.now() < over && driver.step()? {
+    let Some(name) = driver.cluster.program(agent, seat).map(|program| program.name()) else { return Ok(()) };
+    while driver.cluster.now() < over && driver.step()? {
         let view = driver.oracle.newest();
         if view.id != newest.id {
             let is_its = |who| newest.member(who).is_some_and(|member| member.name == name);
@@ -120,11 +120,11 @@ pub(super) fn run(driver: &mut Driver, end: End) -> Verdict {
                 as u64;
             newest = Arc::clone(view);
             if first_hold.is_none() && holds_counted(driver) > counted {
-                first_hold = Some(driver.world.now());
+                first_hold = Some(driver.cluster.now());
             }
         }
         turn(driver, end, agent, seat, &mut left)?;
-        if look <= driver.world.now() {
+        if look <= driver.cluster.now() {
             look += unit / CHECKS_PER_LEASE;
             checks += others.len() as u64;
             active += others.iter().filter(|n| driver.may_act(**n)).count() as u64;
@@ -133,7 +133,7 @@ pub(super) fn run(driver: &mut Driver, end: End) -> Verdict {
     driver.kill_program(agent, seat)?;
     let unheld = first_hold.unwrap_or(over) - began;
     let allowed = allowed(&timing, end.free(&timing), LEASES * unit, unheld);
-    let (time, share) = (driver.world.now(), active * 1_000 / checks.max(1));
+    let (time, share) = (driver.cluster.now(), active * 1_000 / checks.max(1));
     if ends > allowed {
         broken!(22, time, "members of one name ended {ends} times ({end:?}), {allowed} are allowed")?;
     }

@@ -24,8 +24,8 @@ fn members(driver: &Driver) -> Vec<u32> {
 }
 
 fn run_for(driver: &mut Driver, timeouts: u64) -> Verdict {
-    let end = driver.world.now() + timeouts * driver.scenario.config.timing.link_timeout.0;
-    while driver.world.now() < end && driver.step()? {}
+    let end = driver.cluster.now() + timeouts * driver.scenario.config.timing.link_timeout.0;
+    while driver.cluster.now() < end && driver.step()? {}
     Ok(())
 }
 
@@ -49,12 +49,12 @@ pub(super) fn blackout(driver: &mut Driver) -> Verdict {
     }
     run_for(driver, BLACKOUT_TIMEOUTS + rng.below(BLACKOUT_TIMEOUTS))?;
     heal(driver);
-    let end = driver.world.now() + CALM_TIMEOUTS * driver.scenario.config.timing.link_timeout.0;
-    while driver.world.now() < end && driver.step()? {
+    let end = driver.cluster.now() + CALM_TIMEOUTS * driver.scenario.config.timing.link_timeout.0;
+    while driver.cluster.now() < end && driver.step()? {
         let now = members(driver);
         if now != before {
             let what = format!("the network failed and healed: members were nodes {before:?}, now {now:?}");
-            broken!(21, driver.world.now(), "{what}")?;
+            broken!(21, driver.cluster.now(), "{what}")?;
         }
     }
     driver.oracle.marks.hit(Mark::Blackout);
@@ -82,12 +82,12 @@ pub(super) fn ring(driver: &mut Driver) -> Verdict {
     let was_inside = driver.is_inside(dies);
     driver.kill(dies)?;
     let problem = |driver: &Driver| driver.problem_of(|node| driver.is_inside(node));
-    let end = driver.world.now() + driver.scenario.patience;
+    let end = driver.cluster.now() + driver.scenario.patience;
     let mut checks = 0;
     loop {
-        if !driver.step()? || driver.world.now() > end {
+        if !driver.step()? || driver.cluster.now() > end {
             let problem = problem(driver).unwrap_or_default();
-            broken!(21, driver.world.now(), "no host can connect to the next one: {problem}")?;
+            broken!(21, driver.cluster.now(), "no host can connect to the next one: {problem}")?;
         }
         checks += 1;
         if checks % POLL_INTERVAL == 0 && problem(driver).is_none() {
@@ -127,16 +127,16 @@ pub(super) fn closed_hosts(driver: &mut Driver) -> Verdict {
         let reads = |n: &u32| {
             *n >= driver.scenario.coordinators && driver.is_inside(*n) && host(*n) != 0 && is_told(*n)
         };
-        let acts = |n: u32| driver.world.machine(n).view().id == newest && driver.may_act(n);
-        !driver.oracle.newest().members.iter().any(|m| m.address == driver.world.address(dies))
+        let acts = |n: u32| driver.cluster.machine(n).view().id == newest && driver.may_act(n);
+        !driver.oracle.newest().members.iter().any(|m| m.address == driver.cluster.address(dies))
             && (0..driver.scenario.nodes()).filter(reads).all(acts)
     };
-    let end = driver.world.now() + driver.scenario.patience;
+    let end = driver.cluster.now() + driver.scenario.patience;
     let mut checks = 0;
     loop {
-        if !driver.step()? || driver.world.now() > end {
+        if !driver.step()? || driver.cluster.now() > end {
             let what = format!("nobody can connect to two hosts: node {dies} is dead and stays");
-            broken!(21, driver.world.now(), "{what}")?;
+            broken!(21, driver.cluster.now(), "{what}")?;
         }
         checks += 1;
         if checks % POLL_INTERVAL == 0 && settled(driver) {
@@ -159,18 +159,18 @@ pub(super) fn told_once(driver: &mut Driver) -> Verdict {
         return Ok(());
     };
     let Some(second) = acceptors.iter().copied().filter(|n| *n > leader).min() else { return Ok(()) };
-    let address = driver.world.address(accused);
+    let address = driver.cluster.address(accused);
     driver.accuse_once(accused, second);
-    let end = driver.world.now() + UNREPEATED_PERIODS * driver.scenario.config.timing.notice_every.0;
-    while driver.world.now() < end && driver.step()? {}
-    let died = driver.world.address(leader);
+    let end = driver.cluster.now() + UNREPEATED_PERIODS * driver.scenario.config.timing.notice_every.0;
+    while driver.cluster.now() < end && driver.step()? {}
+    let died = driver.cluster.address(leader);
     driver.kill(leader)?;
-    let end = driver.world.now() + driver.scenario.patience;
+    let end = driver.cluster.now() + driver.scenario.patience;
     let names = |driver: &Driver, whom| driver.oracle.newest().members.iter().any(|m| m.address == whom);
-    while names(driver, died) && driver.world.now() <= end && driver.step()? {}
+    while names(driver, died) && driver.cluster.now() <= end && driver.step()? {}
     if !names(driver, address) {
         let what = format!("node {accused} was suspected once, and removed when node {leader} died");
-        broken!(21, driver.world.now(), "{what}")?;
+        broken!(21, driver.cluster.now(), "{what}")?;
     }
     if !names(driver, died) {
         driver.oracle.marks.hit(Mark::ToldOnce);

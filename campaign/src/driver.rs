@@ -6,17 +6,18 @@ use super::confirm::PendingConfirm;
 use super::marks::Mark;
 use super::oracle::{Cue, Oracle, Verdict, Violation, broken};
 use super::pulses::Pulses;
-use super::role::{Instrumented, Role, World};
+use super::role::Instrumented;
 use super::scenario::Scenario;
 use super::watcher::{Watcher, watchers};
 use super::work::Work;
+use obol_cluster_sim::{Cluster, Process};
 use obol_fabric::layout::ViewHead;
-use obol_fabric::{Address, Group, Instant, Name, SeatStatus, ViewId, memory, page, recorder};
-use obol_fabric_sim::{Network, State, StepInfo, What};
+use obol_fabric::{Address, Instant, Name, SeatStatus, ViewId, memory, page};
+use obol_fabric_sim::{Network, StepInfo, What};
 use obol_membership::consensus::{SlotState, SlotWord};
 use obol_membership::recorder::Record;
 use obol_membership::view::{Departed, JOIN_WINDOW, Newcomer, Reason};
-use obol_membership::{Change, Coordinator, Kind, Member, Start, View, poll, wire};
+use obol_membership::{Change, Coordinator, Kind, Member, Role, Start, View, wire};
 use obol_rng::Rng;
 use std::fmt;
 use std::sync::Arc;
@@ -31,10 +32,9 @@ pub(super) const PROGRAMS: u16 = 3;
 #[derive(Debug)]
 pub(super) struct Driver {
     pub(super) scenario: Scenario,
-    pub(super) world: World,
+    pub(super) cluster: Cluster<Instrumented>,
     pub(super) oracle: Oracle,
     pub(super) rng: Rng,
-    genesis: Arc<View>,
     lives: u64,
     /// Programs that want to be members: `[node][seat]`.
     pub(super) wants: Vec<[bool; PROGRAMS as usize + 1]>,
@@ -100,19 +100,15 @@ fn pulses(scenario: &Scenario) -> Option<Box<Pulses>> {
 impl Driver {
     /// Nodes that are absent never run.
     pub(super) fn new(scenario: Scenario, absent: &[u32], log: bool) -> Self {
-        let seats: Vec<(Name, Address)> = (0..scenario.deciders())
-            .map(|n| (name("coord", n + 1), Address { generation: 1, ..Address::region(n) }))
-            .collect();
-        let first = scenario.first_view;
-        let timing = scenario.config.timing;
-        let genesis = View::genesis(&seats, timing.lease, timing.cache_lease);
-        let genesis = Arc::new(View { id: first, base: first, cleared: first, ..genesis });
-        let watchers = watchers(&scenario, &genesis);
+        let (config, first) = (scenario.config, scenario.first_view);
+        let mut cluster = Cluster::new(config, scenario.deciders(), scenario.rough, scenario.seed);
+        cluster.begin_with(|genesis| View { id: first, base: first, cleared: first, ..genesis });
+        let genesis = cluster.genesis();
+        let watchers = watchers(&scenario, genesis);
         let mut driver = Self {
-            world: World::new(scenario.config.layout, scenario.rough, scenario.seed),
-            oracle: Oracle::new(&scenario, &genesis),
+            oracle: Oracle::new(&scenario, genesis),
+            cluster,
             rng: Rng::new(scenario.seed ^ 0x5ee_d0f5_7042_0000),
-            genesis,
             lives: 0,
             wants: vec![[false; PROGRAMS as usize + 1]; scenario.nodes() as usize],
             frozen_once: vec![false; scenario.nodes() as usize],
@@ -131,15 +127,11 @@ impl Driver {
             scenario,
         };
         for node in 0..driver.scenario.nodes() {
-            let groups = match node < driver.scenario.coordinators {
-                true => Group::Coordinators.bit() | Group::Everyone.bit(),
-                false => Group::Everyone.bit(),
-            };
             let machine = driver.machine(node, Vec::new());
-            driver.world.add(machine, driver.scenario.clocks[node as usize], groups);
+            driver.cluster.add_process(machine, driver.scenario.clocks[node as usize]);
             let early = driver.scenario.coordinators + driver.scenario.early;
             if node >= early && !driver.scenario.is_cache(node) || absent.contains(&node) {
-                driver.world.kill(node);
+                driver.cluster.kill(node);
             }
         }
         driver.exhaust();
@@ -153,7 +145,7 @@ impl Driver {
         let Some((node, views)) = self.scenario.away else { return };
         let (layout, last) = (self.scenario.config.layout, self.scenario.first_view.0 - views);
         let limits = layout.limits();
-        let memory = self.world.memory(node);
+        let memory = self.cluster.memory(node);
         for slot in last - u64::from(limits.slots) + 1..=last {
             let proposer = 1 + (slot % u64::from(limits.proposers)) as u16;
             let number = proposer + (views % 3) as u16 * limits.proposers as u16;
@@ -161,13 +153,13 @@ impl Driver {
                 SlotState { min_proposal: number, accepted_proposal: number, accepted_value: proposer };
             let word = SlotWord::new(ViewId(slot), accepted).raw();
             memory[layout.slot(slot) as usize / 8].store(word, std::sync::atomic::Ordering::Relaxed);
-            let value = dated(&self.genesis, ViewId(slot)).to_frame();
+            let value = dated(self.cluster.genesis(), ViewId(slot)).to_frame();
             if let Some(area) = memory::span(memory, layout.value(slot, proposer), value.len()) {
                 memory::copy_in(area, &value);
             }
         }
         // What its process published last.
-        let value = dated(&self.genesis, ViewId(last)).to_frame();
+        let value = dated(self.cluster.genesis(), ViewId(last)).to_frame();
         let published = layout.view() + std::mem::offset_of!(ViewHead, id_plus_one) as u32;
         let parts = [
             memory::span(memory, published, 8).map(|to| (to, (last + 1).to_le_bytes().to_vec())),
@@ -175,11 +167,11 @@ impl Driver {
                 .map(|to| (to, value.to_vec())),
         ];
         parts.into_iter().flatten().for_each(|(to, bytes)| memory::copy_in(to, &bytes));
-        self.oracle.decisions.start(&self.world, node);
-        if !self.is_dead(node) {
+        self.oracle.decisions.start(&self.cluster, node);
+        if !self.cluster.is_dead(node) {
             let found = self.found(node);
             let machine = self.machine(node, found);
-            self.world.restart(node, machine, true);
+            self.cluster.restart(node, machine, true);
         }
     }
 
@@ -191,28 +183,19 @@ impl Driver {
             let promised = SlotState { min_proposal, ..SlotState::default() };
             let word = SlotWord::new(ViewId(slot), promised);
             let at = layout.slot(slot) as usize / 8;
-            self.world.memory(node)[at].store(word.raw(), std::sync::atomic::Ordering::Relaxed);
+            self.cluster.memory(node)[at].store(word.raw(), std::sync::atomic::Ordering::Relaxed);
         }
-        self.oracle.decisions.start(&self.world, node);
+        self.oracle.decisions.start(&self.cluster, node);
     }
 
     /// The views in the coordinators' regions on a node's host, for a process that starts there.
     fn found(&self, node: u32) -> Vec<View> {
-        let layout = self.scenario.config.layout;
         let here = |region: &u32| match self.scenario.pulses {
             Some(plan) => plan.host_of(*region) == plan.host_of(node),
             None => self.scenario.one_host || *region == node,
         };
-        (0..self.scenario.coordinators)
-            .filter(here)
-            .filter_map(|region| {
-                let words = self.world.memory(region);
-                let area = memory::span(words, layout.view(), layout.view_bytes() as usize)?;
-                let mut bytes = vec![0; layout.view_bytes() as usize];
-                memory::copy_out(area, &mut bytes);
-                poll::decode_view_area(&bytes)
-            })
-            .collect()
+        let here = (0..self.scenario.coordinators).filter(here);
+        self.cluster.published_views(here)
     }
 
     /// The state machine for the next life of a node, built like the daemons'.
@@ -220,17 +203,17 @@ impl Driver {
         self.lives += 1;
         let seed = self.scenario.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.lives << 32;
         let start = Start::new(self.scenario.config, &self.first_of(node), found, seed);
-        if start.newest().id > self.genesis.id {
+        if start.newest().id > self.cluster.genesis().id {
             self.oracle.marks.hit(Mark::StartedLater);
         }
         Instrumented::new(if node < self.scenario.coordinators {
-            Role::Coordinator(Box::new(start.coordinator(node as u16 + 1)))
+            Process::Coordinator(Box::new(start.coordinator(node as u16 + 1)))
         } else if self.scenario.is_agent(node) {
-            Role::Member(Box::new(start.member(Kind::Agent, name("node", node))))
+            Process::Member(Box::new(start.member(Kind::Agent, name("node", node))))
         } else if self.scenario.is_cache(node) {
-            Role::Member(Box::new(start.member(Kind::LeaseCache, name("cache", node))))
+            Process::Member(Box::new(start.member(Kind::LeaseCache, name("cache", node))))
         } else {
-            Role::Member(Box::new(start.member(Kind::App, name("app", node))))
+            Process::Member(Box::new(start.member(Kind::App, name("app", node))))
         })
     }
 
@@ -238,19 +221,14 @@ impl Driver {
     /// run.
     fn first_of(&self, node: u32) -> Arc<View> {
         if self.scenario.away.is_none_or(|(away, _)| away != node) {
-            return Arc::clone(&self.genesis);
+            return Arc::clone(self.cluster.genesis());
         }
-        Arc::new(dated(&self.genesis, ViewId::GENESIS))
-    }
-
-    /// The first view.
-    pub(super) const fn genesis(&self) -> &Arc<View> {
-        &self.genesis
+        Arc::new(dated(self.cluster.genesis(), ViewId::GENESIS))
     }
 
     /// Adds a line to the log.
     pub(super) fn log(&mut self, what: fmt::Arguments<'_>) {
-        let now = self.world.now();
+        let now = self.cluster.now();
         if let Some(log) = &mut self.log {
             log.push(format!("{now:>10} {what}"));
         }
@@ -259,7 +237,7 @@ impl Driver {
     /// True time of the next step.
     pub(super) fn next_time(&self) -> Option<u64> {
         let pulses = Some(self.pulses_due()).filter(|due| *due != u64::MAX);
-        self.world.next_time().into_iter().chain(pulses).min()
+        self.cluster.next_time().into_iter().chain(pulses).min()
     }
 
     /// Counts a step at the present time.
@@ -272,16 +250,16 @@ impl Driver {
     pub(super) fn step(&mut self) -> Result<bool, Violation> {
         self.oracle.cues.clear();
         let due = self.pulses_due();
-        if due < self.world.next_time().unwrap_or(u64::MAX) {
+        if due < self.cluster.next_time().unwrap_or(u64::MAX) {
             // No event of the world is passed.
-            self.world.run_until(due);
+            self.cluster.run_until(due);
             self.count_step();
             return self.step_pulses().map(|()| true);
         }
         let newest = self.oracle.newest().id;
-        let Some(step) = self.world.step() else { return Ok(false) };
+        let Some(step) = self.cluster.step() else { return Ok(false) };
         self.count_step();
-        let verdict = self.oracle.after(&self.world, &step);
+        let verdict = self.oracle.after(&self.cluster, &step);
         if !self.pending_confirms.is_empty() && step.what == What::Step {
             self.finish_confirms(step.node)?;
         }
@@ -293,12 +271,12 @@ impl Driver {
 
     /// A hash of all events.
     pub(super) fn hash(&self) -> u64 {
-        self.world.hash() ^ self.pulses.as_ref().map_or(0, |pulses| pulses.hash())
+        self.cluster.hash() ^ self.pulses.as_ref().map_or(0, |pulses| pulses.hash())
     }
 
     /// The present time, and the number of steps at it.
     pub(super) fn moment(&self) -> (u64, u32) {
-        let now = self.world.now();
+        let now = self.cluster.now();
         (now, if self.steps.0 == now { self.steps.1 } else { 0 })
     }
 
@@ -321,7 +299,7 @@ impl Driver {
         for cue in self.oracle.cues.clone() {
             match cue {
                 Cue::Renewed(node) => {
-                    let (words, clock) = (self.world.page(node), self.world.clock(node));
+                    let (words, clock) = (self.cluster.page(node), self.cluster.clock(node));
                     let page = page::load(words).unwrap_or_default();
                     let (from, until) = (clock.to_true(page.start), clock.to_true(page.end));
                     let (view, base, fence) = (page.view, page.base, page::fenced(words));
@@ -336,55 +314,44 @@ impl Driver {
         if step.what != What::Step {
             return;
         }
-        let words = self.world.recorder(node);
-        let written = words[0].load(std::sync::atomic::Ordering::Relaxed);
-        let from = std::mem::replace(&mut self.logged[node as usize], written);
-        let from = if from > written { 0 } else { from };
-        for event in recorder::read(words, from) {
+        for event in self.cluster.records_since(node, &mut self.logged[node as usize]) {
             let Record { kind, reason, a, b } = event.record;
             self.log(format_args!("node {node} records {} {a} {b} {reason}", kind.name()));
         }
     }
 
-    pub(super) fn is_dead(&self, node: u32) -> bool {
-        self.world.state(node) == State::Dead
-    }
-
-    pub(super) fn runs(&self, node: u32) -> bool {
-        self.world.state(node) == State::Running
-    }
-
     pub(super) fn leader(&self) -> Option<u32> {
         let leads = |n: &u32| {
-            self.runs(*n) && self.world.machine(*n).coordinator().is_some_and(Coordinator::is_leading)
+            self.cluster.runs(*n)
+                && self.cluster.machine(*n).coordinator().is_some_and(Coordinator::is_leading)
         };
         (0..self.scenario.coordinators).find(leads)
     }
 
     pub(super) fn kill(&mut self, node: u32) -> Verdict {
-        if self.is_dead(node) {
+        if self.cluster.is_dead(node) {
             return Ok(());
         }
         self.log(format_args!("kill node {node}"));
-        self.oracle.before_fault(&self.world)?;
-        self.world.kill(node);
-        self.oracle.killed(&self.world, node);
-        self.report_by_pulses(self.world.address(node));
+        self.oracle.before_fault(&self.cluster)?;
+        self.cluster.kill(node);
+        self.oracle.killed(&self.cluster, node);
+        self.report_by_pulses(self.cluster.address(node));
         Ok(())
     }
 
     pub(super) fn restart(&mut self, node: u32) -> Verdict {
-        if !self.is_dead(node) || self.absent.contains(&node) || self.is_paused(node) {
+        if !self.cluster.is_dead(node) || self.absent.contains(&node) || self.is_paused(node) {
             return Ok(());
         }
         self.log(format_args!("start node {node}"));
-        self.oracle.before_fault(&self.world)?;
+        self.oracle.before_fault(&self.cluster)?;
         let keep = node < self.scenario.coordinators;
-        let seen = self.world.machine(node).marks;
+        let seen = self.cluster.machine(node).marks;
         self.oracle.marks.merge(seen);
         let found = self.found(node);
         let machine = self.machine(node, found);
-        self.world.restart(node, machine, keep);
+        self.cluster.restart(node, machine, keep);
         self.wants[node as usize] = Default::default();
         self.frozen_once[node as usize] = false;
         Ok(())
@@ -392,7 +359,7 @@ impl Driver {
 
     pub(super) fn freeze(&mut self, node: u32) {
         self.log(format_args!("freeze node {node}"));
-        self.world.freeze(node);
+        self.cluster.freeze(node);
         self.frozen_once[node as usize] = true;
     }
 
@@ -401,7 +368,7 @@ impl Driver {
             return;
         }
         self.log(format_args!("thaw node {node}"));
-        self.world.thaw(node);
+        self.cluster.thaw(node);
         self.resume_work(node, 0);
     }
 
@@ -410,53 +377,54 @@ impl Driver {
             return;
         }
         self.log(format_args!("thaw the program in seat {seat} of node {node}"));
-        self.world.thaw_program(node, seat);
+        self.cluster.thaw_program(node, seat);
         self.resume_work(node, seat);
     }
 
     pub(super) fn cut(&mut self, from: u32, to: u32) {
         self.log(format_args!("cut {from} -> {to}"));
-        self.world.partition(from, to);
+        self.cluster.partition(from, to);
     }
 
     pub(super) fn close(&mut self, node: u32) {
         self.log(format_args!("close node {node}: it reaches the others, and they do not reach it"));
-        self.world.close(node);
+        self.cluster.close(node);
     }
 
     pub(super) fn refuse(&mut self, from: u32, to: u32) {
         self.log(format_args!("node {from} cannot connect to node {to}, which reaches it"));
-        self.world.refuse(from, to);
+        self.cluster.refuse(from, to);
     }
 
     pub(super) fn open(&mut self, node: u32) {
-        if self.world.is_closed(node) {
+        if self.cluster.is_closed(node) {
             self.log(format_args!("open node {node}"));
-            self.world.open(node);
+            self.cluster.open(node);
         }
     }
 
     pub(super) fn heal(&mut self, from: u32, to: u32) {
-        if self.world.is_refused(from, to) {
+        if self.cluster.is_refused(from, to) {
             self.log(format_args!("node {from} can connect to node {to} again"));
-            self.world.accept(from, to);
+            self.cluster.accept(from, to);
         }
-        if self.world.is_cut(from, to) {
+        if self.cluster.is_cut(from, to) {
             self.log(format_args!("heal {from} -> {to}"));
-            self.world.heal(from, to);
+            self.cluster.heal(from, to);
         }
     }
 
     pub(super) fn attach(&mut self, node: u32, seat: u16) -> Verdict {
-        if self.is_dead(node) || self.is_paused(node) {
+        if self.cluster.is_dead(node) || self.is_paused(node) {
             return Ok(());
         }
         self.log(format_args!("a program takes seat {seat} of node {node} and requests to join"));
-        self.oracle.before_fault(&self.world)?;
-        if self.world.attach(node, seat, self.program_name(node, seat)).is_some() {
+        self.oracle.before_fault(&self.cluster)?;
+        let name = self.program_name(node, seat);
+        if self.cluster.attach(node, seat, name).is_some() {
             let promise = self.scenario.promise;
-            self.world.promise_progress(node, seat, promise);
-            self.world.join_program(node, seat);
+            self.cluster.promise_progress(node, seat, promise);
+            self.cluster.join_program(node, seat);
             self.wants[node as usize][usize::from(seat)] = true;
         }
         Ok(())
@@ -469,36 +437,33 @@ impl Driver {
 
     pub(super) fn kill_program(&mut self, node: u32, seat: u16) -> Verdict {
         self.log(format_args!("kill the program in seat {seat} of node {node}"));
-        self.oracle.before_fault(&self.world)?;
-        if let Some(who) = self.world.program(node, seat).filter(|p| p.is_alive()).map(|p| p.address()) {
-            self.oracle.died(&self.world, who);
+        self.oracle.before_fault(&self.cluster)?;
+        if let Some(who) = self.cluster.program(node, seat).filter(|p| p.is_alive()).map(|p| p.address()) {
+            self.oracle.died(&self.cluster, who);
             self.report_by_pulses(who);
         }
-        self.world.kill_program(node, seat);
+        self.cluster.kill_program(node, seat);
         Ok(())
     }
 
     pub(super) fn leave_program(&mut self, node: u32, seat: u16) {
         self.log(format_args!("the program in seat {seat} of node {node} requests to leave"));
-        self.world.leave_program(node, seat);
+        self.cluster.leave_program(node, seat);
         self.wants[node as usize][usize::from(seat)] = false;
     }
 
     /// A program that has left requests to join again.
     pub(super) fn join_again(&mut self, node: u32, seat: u16) {
         self.log(format_args!("the program in seat {seat} of node {node} requests to join again"));
-        self.world.join_program(node, seat);
+        self.cluster.join_program(node, seat);
         self.wants[node as usize][usize::from(seat)] = true;
     }
 
     pub(super) fn leave(&mut self, node: u32) -> Verdict {
         self.log(format_args!("node {node} requests to leave"));
-        self.oracle.before_fault(&self.world)?;
-        self.world.with_machine(node, |machine, now, port| match &mut machine.role {
-            Role::Coordinator(coordinator) => coordinator.leave(now, port),
-            Role::Member(member) => member.leave(now, port),
-        });
-        self.oracle.node(&self.world, node)
+        self.oracle.before_fault(&self.cluster)?;
+        self.cluster.with_machine(node, |machine, now, port| machine.process.leave(now, port));
+        self.oracle.node(&self.cluster, node)
     }
 
     /// An operator requests another lease duration from some coordinators.
@@ -507,9 +472,9 @@ impl Driver {
         self.log(format_args!("leases of {lease} ns are requested from coordinators {to:b}"));
         self.oracle.decisions.leases.request(Nanos(lease));
         let bytes = obol_membership::wire::Message::SetLease(Nanos(lease)).encode();
-        let Some(from) = (0..self.scenario.nodes()).rev().find(|n| self.runs(*n)) else { return };
+        let Some(from) = (0..self.scenario.nodes()).rev().find(|n| self.cluster.runs(*n)) else { return };
         let targets = (0..self.scenario.coordinators).filter(|n| to >> n & 1 == 1);
-        self.world.with_machine(from, |_, _, port| {
+        self.cluster.with_machine(from, |_, _, port| {
             for target in targets {
                 port.send(Address::region(target), &bytes);
             }
@@ -524,9 +489,9 @@ impl Driver {
         let number = node as u16 + 1;
         self.oracle.decisions.request_acceptor(number, decides);
         let bytes = obol_membership::wire::Message::SetAcceptor { number, decides, as_of }.encode();
-        let Some(from) = (0..self.scenario.nodes()).rev().find(|n| self.runs(*n)) else { return };
+        let Some(from) = (0..self.scenario.nodes()).rev().find(|n| self.cluster.runs(*n)) else { return };
         let targets = 0..self.scenario.coordinators;
-        self.world.with_machine(from, |_, _, port| {
+        self.cluster.with_machine(from, |_, _, port| {
             for target in targets {
                 port.send(Address::region(target), &bytes);
             }
@@ -550,9 +515,9 @@ impl Driver {
             }
         }
         self.log(format_args!("{} joins arrive again", joins.len()));
-        let Some(from) = (0..self.scenario.nodes()).rev().find(|n| self.runs(*n)) else { return };
+        let Some(from) = (0..self.scenario.nodes()).rev().find(|n| self.cluster.runs(*n)) else { return };
         let targets = 0..self.scenario.coordinators;
-        self.world.with_machine(from, |_, _, port| {
+        self.cluster.with_machine(from, |_, _, port| {
             for target in targets {
                 joins.iter().for_each(|join| port.send(Address::region(target), join));
             }
@@ -561,8 +526,8 @@ impl Driver {
 
     /// The view after the one that a running node knows, if it is decided.
     pub(super) fn missed_view(&self, node: u32) -> Option<Arc<View>> {
-        let known = self.world.machine(node).view().id;
-        let decided = self.oracle.decisions.get(known.next()).filter(|_| self.runs(node))?;
+        let known = self.cluster.machine(node).view().id;
+        let decided = self.oracle.decisions.get(known.next()).filter(|_| self.cluster.runs(node))?;
         Some(Arc::clone(&decided.view))
     }
 
@@ -570,12 +535,12 @@ impl Driver {
     pub(super) fn late_view(&mut self, node: u32) {
         use obol_fabric::Fabric;
         let Some(view) = self.missed_view(node) else { return };
-        let reaches = |n: &u32| self.runs(*n) && *n != node && !self.world.is_cut(*n, node);
+        let reaches = |n: &u32| self.cluster.runs(*n) && *n != node && !self.cluster.is_cut(*n, node);
         let Some(from) = (0..self.scenario.nodes()).rev().find(reaches) else { return };
         self.log(format_args!("the announcement of view {} arrives late at node {node}", view.id));
         let cleared = self.oracle.cleared() >= view.base;
         let bytes = wire::Message::View { frame: &view.to_frame(), cleared }.encode();
-        self.world.with_machine(from, |_, _, port| port.send(Address::region(node), &bytes));
+        self.cluster.with_machine(from, |_, _, port| port.send(Address::region(node), &bytes));
     }
 
     /// The acceptors after the newest view.
@@ -585,13 +550,13 @@ impl Driver {
 
     pub(super) fn suspect(&mut self, node: u32, seat: u16) {
         self.log(format_args!("seat {seat} of node {node} is suspected"));
-        self.world.suspect(node, seat);
+        self.cluster.suspect(node, seat);
     }
 
     /// A notice that a member is suspected arrives at one coordinator, and is not repeated.
     pub(super) fn accuse_once(&mut self, accused: u32, to: u32) {
         use obol_fabric::{Evidence, Fabric};
-        let at = self.world.address(accused);
+        let at = self.cluster.address(accused);
         let members = &self.oracle.newest().members;
         let Some(accused) = members.iter().find(|m| m.address == at).map(|m| m.incarnation) else { return };
         let accuser = members.iter().find(|m| m.address.region != to && m.incarnation != accused);
@@ -599,31 +564,31 @@ impl Driver {
         let (reason, evidence) = (Reason::Heartbeat, Evidence::Suspicion);
         let bytes = wire::Message::Notice { accuser, accused, reason, evidence }.encode();
         self.log(format_args!("coordinator {to} alone is told that {accused:?} is suspected"));
-        self.world.with_machine(from, |_, _, port| port.send(Address::region(to), &bytes));
+        self.cluster.with_machine(from, |_, _, port| port.send(Address::region(to), &bytes));
     }
 
     pub(super) fn set_network(&mut self, network: Network) {
-        *self.world.network_mut() = network;
+        *self.cluster.network_mut() = network;
     }
 
     /// Live programs in seats of this node's present life.
     pub(super) fn programs(&self, node: u32) -> Vec<u16> {
-        let region = self.world.memory(node).as_ptr();
+        let region = self.cluster.memory(node).as_ptr();
         let lives = |p: &&obol_fabric_sim::Program| p.is_alive() && p.memory().as_ptr() == region;
-        self.world.programs(node).filter(lives).map(|p| p.address().seat).collect()
+        self.cluster.programs(node).filter(lives).map(|p| p.address().seat).collect()
     }
 
     /// Whether the newest view contains the present life of a node.
     pub(super) fn is_inside(&self, node: u32) -> bool {
-        let address = self.world.address(node);
-        !self.is_dead(node) && self.oracle.newest().members.iter().any(|m| m.address == address)
+        let address = self.cluster.address(node);
+        !self.cluster.is_dead(node) && self.oracle.newest().members.iter().any(|m| m.address == address)
     }
 
     /// Runs until reports about cut links and suspected members have expired or led to decisions.
     pub(super) fn expire_reports(&mut self) -> Verdict {
         let timing = self.scenario.config.timing;
-        let end = self.world.now() + FORGET_TIMEOUTS * timing.link_timeout.0;
-        while self.world.now() < end && self.step()? {}
+        let end = self.cluster.now() + FORGET_TIMEOUTS * timing.link_timeout.0;
+        while self.cluster.now() < end && self.step()? {}
         Ok(())
     }
 
@@ -638,13 +603,13 @@ impl Driver {
         let newest = self.oracle.newest();
         let mut live = Vec::new();
         for node in 0..self.scenario.nodes() {
-            let tapped = self.world.machine(node);
+            let tapped = self.cluster.machine(node);
             let left = tapped.member().is_some_and(Member::has_left)
                 || tapped.coordinator().is_some_and(Coordinator::has_left);
-            if self.is_dead(node) || left {
+            if self.cluster.is_dead(node) || left {
                 continue;
             }
-            let address = self.world.address(node);
+            let address = self.cluster.address(node);
             if !newest.members.iter().any(|m| m.address == address) {
                 if self.is_full() || !belongs(node) {
                     continue;
@@ -662,7 +627,7 @@ impl Driver {
                 return Some(format!("node {node} is not active in view {}", newest.id));
             }
             for seat in self.programs(node) {
-                let program = self.world.program(node, seat)?;
+                let program = self.cluster.program(node, seat)?;
                 let member = newest.members.iter().find(|m| m.address == program.address());
                 if !self.wants[node as usize][usize::from(seat)] {
                     if member.is_some() {
@@ -684,7 +649,8 @@ impl Driver {
         }
         // In a full view no coordinator may be a member. One of them still has to learn what was
         // decided: others read it in its region.
-        let knows = |node: u32| !self.is_dead(node) && self.world.machine(node).view().id == newest.id;
+        let knows =
+            |node: u32| !self.cluster.is_dead(node) && self.cluster.machine(node).view().id == newest.id;
         if !(0..self.scenario.coordinators).any(knows) {
             return Some(format!("no coordinator knows view {}", newest.id));
         }
@@ -700,7 +666,7 @@ impl Driver {
 
     /// Whether the newest view has no room for another member, so that joins are rejected.
     fn is_full(&self) -> bool {
-        let name = self.genesis.members.first().map(|m| m.name).unwrap_or_default();
+        let name = self.cluster.genesis().members.first().map(|m| m.name).unwrap_or_default();
         let newcomer = Newcomer::new(Kind::Agent, name, Address::region(u32::MAX), 0);
         let mut next = View::clone(self.oracle.newest());
         next.id = next.id.next();
@@ -715,26 +681,27 @@ impl Driver {
     /// A violation of row 21, or of a row that covers a special case of it, with the problem.
     pub(super) fn unhealthy(&self, since: u64) -> Verdict {
         let problem = self.problem().unwrap_or_default();
-        let waited = self.world.now() - since;
+        let waited = self.cluster.now() - since;
         let row = self.row_of_unhealthy();
-        broken!(row, self.world.now(), "{waited} ns after the faults have stopped: {problem}")
+        broken!(row, self.cluster.now(), "{waited} ns after the faults have stopped: {problem}")
     }
 
     fn row_of_unhealthy(&self) -> u8 {
         let leads = |n: &u32| {
-            self.runs(*n) && self.world.machine(*n).coordinator().is_some_and(Coordinator::is_leading)
+            self.cluster.runs(*n)
+                && self.cluster.machine(*n).coordinator().is_some_and(Coordinator::is_leading)
         };
         // It may rely on a cache, and get no lease on the newest view.
         let relies_on_cache = |n: u32| {
-            let tapped = self.world.machine(n);
+            let tapped = self.cluster.machine(n);
             let has_cache = tapped.view().of_kind(Kind::LeaseCache).next().is_some();
-            has_cache && self.runs(n) && tapped.member().is_some() && !self.may_act(n)
+            has_cache && self.cluster.runs(n) && tapped.member().is_some() && !self.may_act(n)
         };
         if (0..self.scenario.coordinators).filter(leads).count() > 1 {
             15
         } else if (0..self.scenario.nodes()).any(relies_on_cache) {
             17
-        } else if self.world.network().multicast_loss_permille == 1000 {
+        } else if self.cluster.network().multicast_loss_permille == 1000 {
             11
         } else {
             21

@@ -38,7 +38,7 @@ pub(super) struct FaultSchedule {
 impl FaultSchedule {
     pub(super) fn after(&mut self, driver: &Driver, delay: u64, act: Act) {
         self.number += 1;
-        self.schedule.push(Reverse(Due { at: driver.world.now() + delay, number: self.number, act }));
+        self.schedule.push(Reverse(Due { at: driver.cluster.now() + delay, number: self.number, act }));
     }
 
     pub(super) fn on_cue(&mut self, cue: Cue, expires: u64, acts: Vec<(u64, Act)>) {
@@ -95,7 +95,8 @@ impl FaultSchedule {
     /// been active without it: the pending answers are older than any request of its programs.
     fn stale_answer(&mut self, driver: &mut Driver) {
         let unit = lease(driver);
-        let holds = |d: &Driver, n: u32| n >= d.scenario.coordinators && !d.scenario.is_cache(n) && d.runs(n);
+        let holds =
+            |d: &Driver, n: u32| n >= d.scenario.coordinators && !d.scenario.is_cache(n) && d.cluster.runs(n);
         let holders: Vec<u32> = (0..driver.scenario.nodes()).filter(|n| holds(driver, *n)).collect();
         let (Some(first), many) = (holders.first().copied(), holders.len() as u64) else { return };
         let at = driver.confirm_rng.below(many) as usize;
@@ -109,7 +110,7 @@ impl FaultSchedule {
             let death = posted + way.min.0 + driver.confirm_rng.below(way.min.0 + way.jitter.0 + 1);
             acts.extend([(death, Act::Kill(*other)), (death + pause / 2, Act::Start(*other))]);
         }
-        self.on_cue(Cue::Renewed(holder), driver.world.now() + 2 * unit, acts);
+        self.on_cue(Cue::Renewed(holder), driver.cluster.now() + 2 * unit, acts);
     }
 
     /// Draws one round.
@@ -151,7 +152,7 @@ impl FaultSchedule {
             }
             44..=75 => self.isolate_holder(driver),
             76..=79 => {
-                if let Some(node) = pick(driver, Driver::runs) {
+                if let Some(node) = pick(driver, |d, n| d.cluster.runs(n)) {
                     self.after(driver, 0, Act::Leave(node));
                     let out = driver.rng.below(3 * unit);
                     self.after(driver, unit + out, Act::Kill(node));
@@ -159,7 +160,7 @@ impl FaultSchedule {
                 }
             }
             80..=84 => {
-                if let Some(node) = pick(driver, |d, n| !d.is_dead(n)) {
+                if let Some(node) = pick(driver, |d, n| !d.cluster.is_dead(n)) {
                     let seat = driver.rng.below(u64::from(PROGRAMS) + 1) as u16;
                     self.after(driver, 0, Act::Suspect(node, seat));
                 }
@@ -216,11 +217,11 @@ impl FaultSchedule {
     /// Restarts what is down after some time, so that later faults find a cluster.
     fn repair(&mut self, driver: &mut Driver) {
         for node in 0..driver.scenario.nodes() {
-            if driver.is_dead(node) && driver.rng.permille(350) {
+            if driver.cluster.is_dead(node) && driver.rng.permille(350) {
                 let later = driver.rng.below(lease(driver));
                 self.after(driver, later, Act::Start(node));
             }
-            if driver.scenario.is_agent(node) && driver.runs(node) && driver.rng.permille(300) {
+            if driver.scenario.is_agent(node) && driver.cluster.runs(node) && driver.rng.permille(300) {
                 let seat = 1 + driver.rng.below(u64::from(PROGRAMS)) as u16;
                 if !driver.programs(node).contains(&seat) {
                     let later = driver.rng.below(lease(driver));
@@ -259,7 +260,7 @@ impl FaultSchedule {
             3 => Cue::Chosen,
             _ => [Cue::ClearSent, Cue::Takeover][driver.rng.below(2) as usize],
         };
-        self.on_cue(cue, driver.world.now() + 3 * unit, acts);
+        self.on_cue(cue, driver.cluster.now() + 3 * unit, acts);
         let acts = self.view_changes(driver, None);
         self.all(driver, 0, acts);
     }
@@ -277,7 +278,7 @@ impl FaultSchedule {
             }
             return;
         }
-        let Some(cache) = pick(driver, |d, n| d.scenario.is_cache(n) && d.runs(n)) else { return };
+        let Some(cache) = pick(driver, |d, n| d.scenario.is_cache(n) && d.cluster.runs(n)) else { return };
         let mut acts = match driver.rng.below(4) {
             0 => vec![(0, Act::Freeze(cache)), (time, Act::Thaw(cache))],
             _ => (0..driver.scenario.coordinators)
@@ -286,7 +287,7 @@ impl FaultSchedule {
                 .collect(),
         };
         acts.extend(self.view_changes(driver, Some(cache)));
-        self.on_cue(Cue::Renewed(cache), driver.world.now() + 2 * unit, acts);
+        self.on_cue(Cue::Renewed(cache), driver.cluster.now() + 2 * unit, acts);
     }
 
     /// An operator changes the acceptors, with retries, while a process that this concerns is hit.
@@ -324,7 +325,7 @@ impl FaultSchedule {
             _ => vec![(lag, Act::KillLeader)],
         };
         let cue = [Cue::Accepted, Cue::Chosen, Cue::ClearSent, Cue::Takeover][driver.rng.below(4) as usize];
-        self.on_cue(cue, driver.world.now() + 3 * unit, acts);
+        self.on_cue(cue, driver.cluster.now() + 3 * unit, acts);
     }
 
     /// All but one of the first coordinators are frozen while others become acceptors and slots are
@@ -402,7 +403,9 @@ impl FaultSchedule {
     /// without it.
     fn isolate_holder(&mut self, driver: &mut Driver) {
         let unit = lease(driver);
-        let Some(holder) = pick(driver, |d, n| n >= d.scenario.coordinators && d.runs(n)) else { return };
+        let Some(holder) = pick(driver, |d, n| n >= d.scenario.coordinators && d.cluster.runs(n)) else {
+            return;
+        };
         let time = unit / 2 + driver.rng.below(3 * unit);
         let worker = some_worker(driver, holder);
         let programs = !driver.programs(holder).is_empty();
@@ -420,20 +423,21 @@ impl FaultSchedule {
             _ => self.cut_off(driver, holder, time),
         };
         if driver.rng.permille(400)
-            && let Some(other) = pick(driver, |d, n| n != holder && d.scenario.is_agent(n) && d.runs(n))
+            && let Some(other) =
+                pick(driver, |d, n| n != holder && d.scenario.is_agent(n) && d.cluster.runs(n))
         {
             // A view that is decided right after the renewal leaves the least margin for a short
             // wait.
             let seat = 1 + driver.rng.below(u64::from(PROGRAMS)) as u16;
             acts.push((0, Act::Attach(other, seat)));
-            self.on_cue(Cue::Renewed(holder), driver.world.now() + 2 * unit, acts);
+            self.on_cue(Cue::Renewed(holder), driver.cluster.now() + 2 * unit, acts);
             return;
         }
         let lag = if driver.rng.coin() { 0 } else { driver.rng.below(unit / 4) };
         acts.extend(
             self.view_changes(driver, Some(holder)).into_iter().map(|(delay, act)| (delay + lag, act)),
         );
-        self.on_cue(Cue::Renewed(holder), driver.world.now() + 2 * unit, acts);
+        self.on_cue(Cue::Renewed(holder), driver.cluster.now() + 2 * unit, acts);
     }
 
     /// One to four view changes in quick succession, none of them at `hidden`.
@@ -449,26 +453,32 @@ impl FaultSchedule {
         }
         for _ in 0..1 + driver.rng.below(4) {
             let act = match driver.rng.below(12) {
-                0..=3 => pick(driver, |d, n| Some(n) != hidden && d.scenario.is_agent(n) && d.runs(n))
-                    .map(|node| Act::Attach(node, 1 + driver.rng.below(u64::from(PROGRAMS)) as u16)),
-                4 | 5 => pick(driver, |d, n| Some(n) != hidden && n >= d.scenario.coordinators && d.runs(n))
-                    .map(|node| {
-                        let down = driver.rng.below(3 * unit);
-                        acts.push((time + down, Act::Start(node)));
-                        Act::Kill(node)
-                    }),
+                0..=3 => {
+                    pick(driver, |d, n| Some(n) != hidden && d.scenario.is_agent(n) && d.cluster.runs(n))
+                        .map(|node| Act::Attach(node, 1 + driver.rng.below(u64::from(PROGRAMS)) as u16))
+                }
+                4 | 5 => pick(driver, |d, n| {
+                    Some(n) != hidden && n >= d.scenario.coordinators && d.cluster.runs(n)
+                })
+                .map(|node| {
+                    let down = driver.rng.below(3 * unit);
+                    acts.push((time + down, Act::Start(node)));
+                    Act::Kill(node)
+                }),
                 6 => some_program(driver)
                     .filter(|(n, _)| Some(*n) != hidden)
                     .map(|(n, s)| Act::KillProgram(n, s)),
                 7 => some_program(driver)
                     .filter(|(n, _)| Some(*n) != hidden)
                     .map(|(n, s)| Act::LeaveProgram(n, s)),
-                8 => pick(driver, |d, n| n < d.scenario.coordinators && d.runs(n) && d.leader() != Some(n))
-                    .map(|node| {
-                        let down = driver.rng.below(3 * unit);
-                        acts.push((time + down, Act::Start(node)));
-                        Act::Kill(node)
-                    }),
+                8 => pick(driver, |d, n| {
+                    n < d.scenario.coordinators && d.cluster.runs(n) && d.leader() != Some(n)
+                })
+                .map(|node| {
+                    let down = driver.rng.below(3 * unit);
+                    acts.push((time + down, Act::Start(node)));
+                    Act::Kill(node)
+                }),
                 9 => Some(Act::KillLeader),
                 10 => hidden.map(|node| Act::Suspect(node, 0)),
                 _ => Some(Act::SetLease(some_lease(driver), everybody)),
@@ -486,7 +496,7 @@ impl FaultSchedule {
     fn burst(&mut self, driver: &mut Driver) {
         let mut time = 0;
         if driver.rng.coin()
-            && let Some(node) = pick(driver, |d, n| d.runs(n))
+            && let Some(node) = pick(driver, |d, n| d.cluster.runs(n))
         {
             let acts = self.cut_off(driver, node, 400_000);
             self.all(driver, 0, acts);
@@ -517,7 +527,7 @@ impl Faults for FaultSchedule {
         if self.triggered.is_empty() || driver.oracle.cues.is_empty() {
             return Ok(());
         }
-        let now = driver.world.now();
+        let now = driver.cluster.now();
         self.triggered.retain(|t| t.expires > now);
         let cues = std::mem::take(&mut driver.oracle.cues);
         let mut fired = Vec::new();
@@ -537,7 +547,7 @@ impl Faults for FaultSchedule {
 
     fn due(&mut self, driver: &mut Driver) -> Verdict {
         while let Some(Reverse(due)) =
-            self.schedule.peek().copied().filter(|next| next.0.at <= driver.world.now())
+            self.schedule.peek().copied().filter(|next| next.0.at <= driver.cluster.now())
         {
             self.schedule.pop();
             self.act(driver, due.act)?;

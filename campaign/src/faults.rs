@@ -22,11 +22,11 @@ pub(super) fn until(driver: &mut Driver, faults: &mut impl Faults, end: u64) -> 
         let (next_fault, work) = (faults.next(), driver.next_work());
         let fault = next_fault.min(work);
         if next.min(fault) > end {
-            driver.world.run_until(end);
+            driver.cluster.run_until(end);
             return Ok(());
         }
         if fault < next {
-            driver.world.run_until(fault);
+            driver.cluster.run_until(fault);
             if work == fault {
                 driver.finish_work()?;
             } else {

@@ -21,16 +21,16 @@ fn draw(driver: &Driver) -> Option<u32> {
     // A coordinator without which no majority is left is not kept out.
     let spare = |n: u32| n >= driver.scenario.coordinators || live > acceptors.len() / 2 + 1;
     let may: Vec<u32> = (0..driver.scenario.nodes())
-        .filter(|n| driver.is_inside(*n) && driver.runs(*n) && spare(*n))
+        .filter(|n| driver.is_inside(*n) && driver.cluster.runs(*n) && spare(*n))
         .collect();
     (!may.is_empty()).then(|| may[rng.below(may.len() as u64) as usize])
 }
 
 /// Runs until the process is a member, or is not; false if that takes longer than a recovery may.
 fn until_inside(driver: &mut Driver, node: u32, inside: bool) -> Result<bool, super::oracle::Violation> {
-    let end = driver.world.now() + driver.scenario.patience;
+    let end = driver.cluster.now() + driver.scenario.patience;
     while driver.is_inside(node) != inside {
-        if !driver.step()? || driver.world.now() > end {
+        if !driver.step()? || driver.cluster.now() > end {
             return Ok(false);
         }
     }
@@ -41,17 +41,17 @@ pub(super) fn run(driver: &mut Driver) -> Verdict {
     let timing = driver.scenario.config.timing;
     let window = FREE * timing.join_hold_max.0;
     // What earlier faults did is forgotten.
-    let quiet = driver.world.now() + window + timing.join_hold_max.0 + timing.lease.0;
-    while driver.world.now() < quiet && driver.step()? {}
+    let quiet = driver.cluster.now() + window + timing.join_hold_max.0 + timing.lease.0;
+    while driver.cluster.now() < quiet && driver.step()? {}
     let Some(node) = draw(driver) else { return Ok(()) };
     driver.log(format_args!("node {node} is suspected repeatedly"));
-    let (began, counted) = (driver.world.now(), holds_counted(driver));
+    let (began, counted) = (driver.cluster.now(), holds_counted(driver));
     let mut first_hold = None;
     for flap in 1..=FLAPS {
         driver.freeze(node);
         let is_out = until_inside(driver, node, false)?;
         driver.thaw(node);
-        let time = driver.world.now();
+        let time = driver.cluster.now();
         if !is_out {
             broken!(22, time, "node {node} is frozen and stays a member")?;
         }
@@ -67,7 +67,11 @@ pub(super) fn run(driver: &mut Driver) -> Verdict {
             broken!(22, time, "node {node} was suspected {flap} times, {allowed} are allowed")?;
         }
         if !until_inside(driver, node, true)? {
-            broken!(22, driver.world.now(), "node {node} runs, and is not admitted after {flap} suspicions")?;
+            broken!(
+                22,
+                driver.cluster.now(),
+                "node {node} runs, and is not admitted after {flap} suspicions"
+            )?;
         }
     }
     if first_hold.is_some() {

@@ -27,7 +27,7 @@ impl FaultSchedule {
         if !drawn || scenario.pulses.is_some() {
             return 0;
         }
-        for down in (0..scenario.nodes()).filter(|node| driver.is_dead(*node)) {
+        for down in (0..scenario.nodes()).filter(|node| driver.cluster.is_dead(*node)) {
             self.after(driver, 0, Act::Start(down));
         }
         let caches = || (0..scenario.nodes()).filter(|node| scenario.is_cache(*node));
@@ -45,7 +45,8 @@ impl FaultSchedule {
         let (Some(cache), None, Some(leader)) = (caches.next(), caches.next(), driver.leader()) else {
             return 0;
         };
-        let holds = |node: &u32| !scenario.is_cache(*node) && driver.is_inside(*node) && driver.runs(*node);
+        let holds =
+            |node: &u32| !scenario.is_cache(*node) && driver.is_inside(*node) && driver.cluster.runs(*node);
         let mut holders: Vec<u32> = (scenario.coordinators..scenario.nodes()).filter(holds).collect();
         if holders.len() < HOLDERS_MIN {
             return 0;
@@ -79,7 +80,7 @@ impl FaultSchedule {
             (6 * unit, Act::Start(victim)),
             (6 * unit, Act::Start(leader)),
         ]);
-        self.on_cue(Cue::Renewed(cache), driver.world.now() + 2 * unit, acts);
+        self.on_cue(Cue::Renewed(cache), driver.cluster.now() + 2 * unit, acts);
         9 * unit
     }
 }

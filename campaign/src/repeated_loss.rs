@@ -47,7 +47,7 @@ pub(super) fn lose_coordinators(driver: &mut Driver) -> Result<u64, Violation> {
 /// Restarts those that left on request after the faults had stopped.
 fn restart_departed(driver: &mut Driver) -> Verdict {
     for node in 0..driver.scenario.coordinators {
-        if driver.world.machine(node).coordinator().is_some_and(Coordinator::has_left) {
+        if driver.cluster.machine(node).coordinator().is_some_and(Coordinator::has_left) {
             driver.kill(node)?;
             driver.restart(node)?;
         }
@@ -63,20 +63,20 @@ const REQUEST_JOINS: u64 = 5;
 
 fn assemble(driver: &mut Driver) -> Verdict {
     let timing = driver.scenario.config.timing;
-    let (began, patience) = (driver.world.now(), driver.scenario.patience);
+    let (began, patience) = (driver.cluster.now(), driver.scenario.patience);
     while driver.acceptors().len() < LEAST {
         let present = driver.acceptors();
         if let Some(absent) = (0..driver.scenario.coordinators).find(|n| !present.contains(n)) {
             driver.set_acceptor(absent, true);
         }
-        let next = driver.world.now() + timing.join_every.0;
-        while driver.world.now() < next && driver.step()? {}
-        if driver.world.now() > began + patience {
+        let next = driver.cluster.now() + timing.join_every.0;
+        while driver.cluster.now() < next && driver.step()? {}
+        if driver.cluster.now() > began + patience {
             timed_out(driver, &[], None)?;
         }
     }
-    let end = driver.world.now() + REQUEST_JOINS * timing.join_every.0;
-    while driver.world.now() < end && driver.step()? {}
+    let end = driver.cluster.now() + REQUEST_JOINS * timing.join_every.0;
+    while driver.cluster.now() < end && driver.step()? {}
     driver.oracle.decisions.expire_requests();
     Ok(())
 }
@@ -84,11 +84,11 @@ fn assemble(driver: &mut Driver) -> Verdict {
 /// Waits until all remaining processes are active, and until the missing one is not an acceptor any
 /// more.
 fn settle(driver: &mut Driver, gone: &[u32], replaced: Option<u32>) -> Result<u64, Violation> {
-    let began = driver.world.now();
+    let began = driver.cluster.now();
     let patience = driver.scenario.patience;
     let mut checks = 0;
     loop {
-        if !driver.step()? || driver.world.now() > began + patience {
+        if !driver.step()? || driver.cluster.now() > began + patience {
             timed_out(driver, gone, replaced)?;
         }
         driver.confirm_all();
@@ -102,7 +102,7 @@ fn settle(driver: &mut Driver, gone: &[u32], replaced: Option<u32>) -> Result<u6
     driver.log(format_args!(
         "nodes {gone:?} are gone for good, nodes {acceptors:?} are acceptors, and all are active"
     ));
-    Ok((driver.world.now() - began) * 1000 / patience)
+    Ok((driver.cluster.now() - began) * 1000 / patience)
 }
 
 fn problem(driver: &Driver, gone: &[u32]) -> Option<String> {
@@ -116,7 +116,7 @@ fn timed_out(driver: &Driver, gone: &[u32], replaced: Option<u32>) -> Verdict {
         .unwrap_or_default();
     broken!(
         23,
-        driver.world.now(),
+        driver.cluster.now(),
         "nodes {gone:?} failed for good, one at a time, nodes {acceptors:?} are acceptors: {problem}"
     )
 }

@@ -36,7 +36,7 @@ impl FaultSchedule {
 
         let timeouts = 3 * (longest(network.link_timeout) + round_trip);
         let outbid = cut + 2 * timing.heartbeat_period.0 + timeouts + 2 * view;
-        let expires = driver.world.now() + outbid;
+        let expires = driver.cluster.now() + outbid;
         // Operations of the leader that are held up must not overtake this attempt.
         let posted = longest(network.step) + longest(network.loopback) + 200;
         let acts = vec![(0, Act::Cut(third, second)), (posted, Act::Heal(leader, second))];

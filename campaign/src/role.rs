@@ -2,32 +2,15 @@
 //! some paths leave no other trace.
 
 use super::marks::{Mark, Marks};
+use obol_cluster_sim::{ClusterMachine, Process};
 use obol_fabric::{Event, Fabric, Instant, Machine, Nanos, ViewId};
 use obol_membership::wire::{Message, Refusal};
-use obol_membership::{Coordinator, Member, View};
+use obol_membership::{Coordinator, Member, Role, View};
 use std::sync::Arc;
 
 /// The first bytes of messages with a mark: CLEAR, a join's reply, a nudge, an announcement by
 /// number, and others.
 const TAPPED: [u8; 10] = [2, 3, 6, 8, 13, 15, 16, 19, 22, 23];
-
-/// Which machine.
-#[derive(Debug)]
-pub(crate) enum Role {
-    Coordinator(Box<Coordinator>),
-    /// An agent, an embedded app or a lease cache.
-    Member(Box<Member>),
-}
-
-impl Role {
-    /// The newest view that the machine knows.
-    pub(crate) fn view(&self) -> &Arc<View> {
-        match self {
-            Self::Coordinator(c) => c.view(),
-            Self::Member(m) => m.view(),
-        }
-    }
-}
 
 /// The simulated world of a campaign.
 pub(crate) type World = obol_fabric_sim::World<Instrumented>;
@@ -35,34 +18,28 @@ pub(crate) type World = obol_fabric_sim::World<Instrumented>;
 /// A machine with the marks seen at it.
 #[derive(Debug)]
 pub(crate) struct Instrumented {
-    pub(crate) role: Role,
+    pub(crate) process: Process<Member>,
     pub(crate) marks: Marks,
     /// The leases that were reported to it as too short.
     pub(crate) reports: Vec<Nanos>,
 }
 
 impl Instrumented {
-    pub(crate) const fn new(role: Role) -> Self {
-        Self { role, marks: Marks::NONE, reports: Vec::new() }
+    pub(crate) const fn new(process: Process<Member>) -> Self {
+        Self { process, marks: Marks::NONE, reports: Vec::new() }
     }
 
     /// The newest view that the machine knows.
     pub(crate) fn view(&self) -> &Arc<View> {
-        self.role.view()
+        self.process.view()
     }
 
-    pub(crate) fn coordinator(&self) -> Option<&Coordinator> {
-        match &self.role {
-            Role::Coordinator(c) => Some(c),
-            Role::Member(_) => None,
-        }
+    pub(crate) const fn coordinator(&self) -> Option<&Coordinator> {
+        self.process.coordinator()
     }
 
-    pub(crate) fn member(&self) -> Option<&Member> {
-        match &self.role {
-            Role::Coordinator(_) => None,
-            Role::Member(m) => Some(m),
-        }
+    pub(crate) const fn member(&self) -> Option<&Member> {
+        self.process.member()
     }
 
     fn tap(&mut self, bytes: &[u8]) {
@@ -105,9 +82,9 @@ impl Instrumented {
 
     /// Paths that only the machine itself knows.
     fn check(&mut self) {
-        let reads_rings = match &self.role {
-            Role::Coordinator(c) => c.reads_rings(),
-            Role::Member(m) => m.reads_rings(),
+        let reads_rings = match &self.process {
+            Process::Coordinator(c) => c.reads_rings(),
+            Process::Member(m) => m.reads_rings(),
         };
         if reads_rings {
             self.marks.hit(Mark::RingsRead);
@@ -121,55 +98,33 @@ impl Instrumented {
     }
 }
 
-impl Machine for Role {
-    fn start<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        match self {
-            Self::Coordinator(c) => c.start(now, fabric),
-            Self::Member(m) => m.start(now, fabric),
-        }
-    }
+impl ClusterMachine for Instrumented {
+    type Member = Member;
 
-    fn handle<F: Fabric>(&mut self, now: Instant, event: Event<'_>, fabric: &mut F) {
-        match self {
-            Self::Coordinator(c) => c.handle(now, event, fabric),
-            Self::Member(m) => m.handle(now, event, fabric),
-        }
-    }
-
-    fn tick<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        match self {
-            Self::Coordinator(c) => c.tick(now, fabric),
-            Self::Member(m) => m.tick(now, fabric),
-        }
-    }
-
-    fn deadline(&self) -> Instant {
-        match self {
-            Self::Coordinator(c) => c.deadline(),
-            Self::Member(m) => m.deadline(),
-        }
+    fn process(&self) -> &Process<Member> {
+        &self.process
     }
 }
 
 impl Machine for Instrumented {
     fn start<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        self.role.start(now, fabric);
+        self.process.start(now, fabric);
     }
 
     fn handle<F: Fabric>(&mut self, now: Instant, event: Event<'_>, fabric: &mut F) {
         if let Event::Datagram { bytes, .. } = event {
             self.tap(bytes);
         }
-        self.role.handle(now, event, fabric);
+        self.process.handle(now, event, fabric);
         self.check();
     }
 
     fn tick<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        self.role.tick(now, fabric);
+        self.process.tick(now, fabric);
         self.check();
     }
 
     fn deadline(&self) -> Instant {
-        self.role.deadline()
+        self.process.deadline()
     }
 }

@@ -86,12 +86,12 @@ fn play(scenario: Scenario, script: Option<&Script>, log: bool) -> Run {
         None if trial == Trial::Faults => inject_faults(&mut driver),
         None => canary(&mut driver),
     };
-    let faults_end = driver.world.now();
+    let faults_end = driver.cluster.now();
     let verdict = match torn {
         Ok(()) if trial.clocks_keep() => without_faults(&mut driver, &mut survivors, &mut recovery),
         torn => torn,
     };
-    driver.oracle.finish(&driver.world);
+    driver.oracle.finish(&driver.cluster);
     if let Err(violation) = &verdict {
         let text = format!("VIOLATION {violation}");
         driver.log(format_args!("{text}"));
@@ -118,7 +118,7 @@ fn play(scenario: Scenario, script: Option<&Script>, log: bool) -> Run {
         script,
         failovers: driver.oracle.failovers(),
         views: driver.oracle.decisions.count(),
-        time: driver.world.now(),
+        time: driver.cluster.now(),
         recovery_permille: recovery,
         marks: driver.oracle.marks,
         hash: driver.hash(),
@@ -184,14 +184,14 @@ fn inject_faults(driver: &mut Driver) -> Verdict {
     let warm = driver.rng.below(8 * unit);
     until(driver, &mut schedule, warm)?;
     if driver.scenario.outvoted {
-        let end = driver.world.now() + schedule.outvote_frozen(driver);
+        let end = driver.cluster.now() + schedule.outvote_frozen(driver);
         until(driver, &mut schedule, end)?;
-        driver.oracle.merge(&driver.world)?;
+        driver.oracle.merge(&driver.cluster)?;
     }
     if driver.scenario.outpaced {
-        let end = driver.world.now() + schedule.wrap_ring_under_frozen(driver);
+        let end = driver.cluster.now() + schedule.wrap_ring_under_frozen(driver);
         until(driver, &mut schedule, end)?;
-        driver.oracle.merge(&driver.world)?;
+        driver.oracle.merge(&driver.cluster)?;
     }
     for round in 1..=driver.scenario.rounds {
         schedule.round(driver);
@@ -200,22 +200,22 @@ fn inject_faults(driver: &mut Driver) -> Verdict {
             3..=7 => unit / 2 + driver.rng.below(2 * unit),
             _ => 2 * unit + driver.rng.below(3 * unit),
         };
-        let end = driver.world.now() + gap;
+        let end = driver.cluster.now() + gap;
         until(driver, &mut schedule, end)?;
         driver.watch(round)?;
-        driver.oracle.merge(&driver.world)?;
+        driver.oracle.merge(&driver.cluster)?;
         mark(driver);
     }
-    let end = driver.world.now() + schedule.targeted(driver);
+    let end = driver.cluster.now() + schedule.targeted(driver);
     until(driver, &mut schedule, end)?;
     let alone = schedule.one_cache(driver);
     if alone > 0 {
-        let end = driver.world.now() + alone;
+        let end = driver.cluster.now() + alone;
         until(driver, &mut schedule, end)?;
-        let end = driver.world.now() + schedule.lose_last_cache(driver);
+        let end = driver.cluster.now() + schedule.lose_last_cache(driver);
         until(driver, &mut schedule, end)?;
     }
-    driver.oracle.merge(&driver.world)?;
+    driver.oracle.merge(&driver.cluster)?;
     schedule.stop();
     Ok(())
 }
@@ -223,17 +223,17 @@ fn inject_faults(driver: &mut Driver) -> Verdict {
 /// Marks that only the driver can determine.
 fn mark(driver: &mut Driver) {
     let acceptors = driver.acceptors();
-    if acceptors.iter().filter(|n| driver.is_dead(**n)).count() > acceptors.len() / 2 {
+    if acceptors.iter().filter(|n| driver.cluster.is_dead(**n)).count() > acceptors.len() / 2 {
         driver.oracle.marks.hit(Mark::MajorityLost);
     }
     for node in driver.scenario.coordinators..driver.scenario.nodes() {
-        let back = driver.runs(node)
+        let back = driver.cluster.runs(node)
             && driver.frozen_once[node as usize]
-            && driver.world.machine(node).member().is_some_and(|m| {
+            && driver.cluster.machine(node).member().is_some_and(|m| {
                 let view = driver.oracle.newest();
                 m.incarnation().is_some_and(|who| {
                     view.departed.iter().any(|d| d.incarnation < who && d.token != 0)
-                        && driver.world.counter(node, Counter::Exclusions) > 0
+                        && driver.cluster.counter(node, Counter::Exclusions) > 0
                 })
             });
         if back {
@@ -287,7 +287,7 @@ fn heal(driver: &mut Driver, survivors: &mut Vec<u32>) -> Result<u64, Violation>
         driver.thaw(a);
         for seat in driver.programs(a) {
             driver.thaw_program(a, seat);
-            driver.world.unhang_program(a, seat);
+            driver.cluster.unhang_program(a, seat);
         }
     }
     driver.finish_work()?;
@@ -305,7 +305,7 @@ fn heal(driver: &mut Driver, survivors: &mut Vec<u32>) -> Result<u64, Violation>
     let first = survivors[0];
     for node in (0..all).map(|n| (first + n) % all) {
         let stays = survivors.contains(&node);
-        if !stays || driver.world.machine(node).coordinator().is_some_and(Coordinator::has_left) {
+        if !stays || driver.cluster.machine(node).coordinator().is_some_and(Coordinator::has_left) {
             driver.kill(node)?;
         }
         if stays {
@@ -313,7 +313,7 @@ fn heal(driver: &mut Driver, survivors: &mut Vec<u32>) -> Result<u64, Violation>
         }
     }
     let usual = lease(driver);
-    let began = driver.world.now();
+    let began = driver.cluster.now();
     let end = began + driver.scenario.patience;
     let mut checks = 0;
     let timing = driver.scenario.config.timing;
@@ -324,12 +324,12 @@ fn heal(driver: &mut Driver, survivors: &mut Vec<u32>) -> Result<u64, Violation>
     loop {
         let lease = driver.oracle.newest().lease;
         let fits = lease == Nanos(usual) || driver.scenario.slow && lease > Nanos(usual);
-        if !fits && retry_at <= driver.world.now() {
+        if !fits && retry_at <= driver.cluster.now() {
             // Members renew at a third of the usual lease: a shorter one would lapse repeatedly.
             driver.set_lease(usual, (1 << all) - 1);
-            retry_at = driver.world.now() + 2 * usual;
+            retry_at = driver.cluster.now() + 2 * usual;
         }
-        if !driver.step()? || driver.world.now() > end {
+        if !driver.step()? || driver.cluster.now() > end {
             driver.unhealthy(began)?;
         }
         driver.confirm_all();
@@ -340,10 +340,10 @@ fn heal(driver: &mut Driver, survivors: &mut Vec<u32>) -> Result<u64, Violation>
     }
     mark_healed(driver, multicast_lost, survivors.len() as u32);
     driver.watched_all()?;
-    driver.oracle.timelines(&driver.world)?;
+    driver.oracle.timelines(&driver.cluster)?;
     let newest = driver.oracle.newest().id;
     driver.log(format_args!("all that live are active in view {newest}"));
-    Ok((driver.world.now() - began) * 1000 / driver.scenario.patience)
+    Ok((driver.cluster.now() - began) * 1000 / driver.scenario.patience)
 }
 
 /// A canary, or a step of the sweep: a slow holder is cut off right after a renewal and another one
@@ -362,6 +362,6 @@ fn canary(driver: &mut Driver) -> Verdict {
     acts.push((0, Act::Cut(leader, hidden)));
     acts.push((0, Act::Kill(5)));
     schedule.on_cue(Cue::Renewed(hidden), u64::MAX, acts);
-    let end = driver.world.now() + CANARY_LEASES * unit;
+    let end = driver.cluster.now() + CANARY_LEASES * unit;
     until(driver, &mut schedule, end)
 }

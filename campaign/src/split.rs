@@ -63,13 +63,13 @@ pub(super) fn split(driver: &mut Driver) -> Result<bool, Violation> {
     } else {
         cuts.iter().for_each(|&(a, b)| driver.cut(a, b));
     }
-    let began = driver.world.now();
+    let began = driver.cluster.now();
     let end = began + driver.scenario.patience;
     let mut checks = 0;
     loop {
-        if !driver.step()? || driver.world.now() > end {
+        if !driver.step()? || driver.cluster.now() > end {
             let problem = apart(driver).unwrap_or_default();
-            broken!(21, driver.world.now(), "permanent partition: {problem}")?;
+            broken!(21, driver.cluster.now(), "permanent partition: {problem}")?;
         }
         checks += 1;
         if checks % POLL_INTERVAL == 0 && apart(driver).is_none() {
@@ -88,16 +88,16 @@ pub(super) fn split(driver: &mut Driver) -> Result<bool, Violation> {
             if needed.is_some_and(|node| inside.contains(&node)) {
                 driver.oracle.marks.hit(Mark::CliqueNeeded);
             }
-        } else if cuts.iter().any(|&(a, b)| !driver.world.is_cut(b, a)) {
+        } else if cuts.iter().any(|&(a, b)| !driver.cluster.is_cut(b, a)) {
             driver.oracle.marks.hit(Mark::CliqueOneWay);
         }
     }
-    let calm = driver.world.now() + CALM_TIMEOUTS * driver.scenario.config.timing.link_timeout.0;
-    while driver.world.now() < calm && driver.step()? {
+    let calm = driver.cluster.now() + CALM_TIMEOUTS * driver.scenario.config.timing.link_timeout.0;
+    while driver.cluster.now() < calm && driver.step()? {
         let now = members(driver);
         if now != inside {
             let what = format!("permanent partition: members were nodes {inside:?}, now {now:?}");
-            broken!(21, driver.world.now(), "{what}")?;
+            broken!(21, driver.cluster.now(), "{what}")?;
         }
     }
     Ok(true)
@@ -111,7 +111,7 @@ fn members(driver: &Driver) -> Vec<u32> {
 /// Why the members are not a clique of all that belong to it.
 fn apart(driver: &Driver) -> Option<String> {
     let inside = members(driver);
-    let world = &driver.world;
+    let world = &driver.cluster;
     let blocked =
         |a: u32, b: u32| world.is_cut(a, b) || a != b && (world.is_closed(b) || world.is_refused(a, b));
     let is_cut = |a: u32, b: u32| blocked(a, b) || blocked(b, a);

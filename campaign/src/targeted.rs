@@ -27,7 +27,7 @@ impl FaultSchedule {
     /// delivers a copy of it.
     fn late_joins(&mut self, driver: &Driver, rng: &mut Rng) -> u64 {
         let unit = lease(driver);
-        let fits = |n: &u32| driver.scenario.is_agent(*n) && driver.is_inside(*n) && driver.runs(*n);
+        let fits = |n: &u32| driver.scenario.is_agent(*n) && driver.is_inside(*n) && driver.cluster.runs(*n);
         let free = |n: u32| (1..=PROGRAMS).find(|seat| !driver.programs(n).contains(seat));
         let agents = (0..driver.scenario.nodes()).filter(fits);
         let Some((agent, seat)) = agents.filter_map(|n| Some((n, free(n)?))).next() else { return 0 };
@@ -55,7 +55,7 @@ impl FaultSchedule {
         let unit = lease(driver);
         let Some(leader) = driver.leader() else { return 0 };
         let over = 6 * unit + 2 * driver.scenario.config.timing.standby.0;
-        let expires = driver.world.now() + 4 * unit;
+        let expires = driver.cluster.now() + 4 * unit;
         if leader == 0 {
             self.after(driver, 0, Act::Freeze(0));
             self.after(driver, 0, Act::Suspect(0, 0));

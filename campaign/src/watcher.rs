@@ -76,10 +76,10 @@ impl Driver {
 
     /// Everything that can be read now comes in order, without repetition, and gaps are reported.
     fn check(&mut self, watcher: &mut Watcher) -> Verdict {
-        let now = self.world.now();
-        let genesis = Arc::clone(self.genesis());
+        let now = self.cluster.now();
+        let genesis = Arc::clone(self.cluster.genesis());
         let keeps = self.scenario.seed.is_multiple_of(2);
-        let mut memory = Memory { world: &self.world, coordinators: self.scenario.coordinators, keeps };
+        let mut memory = Memory { world: &self.cluster, coordinators: self.scenario.coordinators, keeps };
         watcher.checks += 1;
         if watcher.checks.is_multiple_of(RESTART) {
             watcher.stream = Stream::new(watcher.stream.position(), genesis, &self.scenario.config);
@@ -113,7 +113,9 @@ impl Driver {
         self.watch(0)?;
         let newest = self.oracle.newest().id;
         match self.watchers.iter().find(|w| w.next <= newest) {
-            Some(w) => broken!(19, self.world.now(), "a stream has not reached view {} of {newest}", w.next),
+            Some(w) => {
+                broken!(19, self.cluster.now(), "a stream has not reached view {} of {newest}", w.next)
+            }
             None => Ok(()),
         }
     }

@@ -32,21 +32,21 @@ pub(super) struct Worker<'a> {
 
 impl Driver {
     pub(super) fn worker(&self, node: u32, seat: u16) -> Option<Worker<'_>> {
-        let now = self.world.local_now(node);
+        let now = self.cluster.local_now(node);
         if seat == 0 {
-            let state = self.world.state(node);
-            let (who, runs) = (self.world.address(node), state == State::Running);
-            return (state != State::Dead).then(|| Worker { who, runs, words: self.world.page(node), now });
+            let state = self.cluster.state(node);
+            let (who, runs) = (self.cluster.address(node), state == State::Running);
+            return (state != State::Dead).then(|| Worker { who, runs, words: self.cluster.page(node), now });
         }
-        let program = self.world.program(node, seat).filter(|p| p.is_alive())?;
-        let words = self.world.program_page(program);
+        let program = self.cluster.program(node, seat).filter(|p| p.is_alive())?;
+        let words = self.cluster.program_page(program);
         Some(Worker { who: program.address(), runs: program.is_running(), words, now })
     }
 
     /// Whether a program knows that it is a member. A non-member must not act, and no leader waits
     /// for it or fences it: only its agent's death clears the page.
     pub(super) fn is_member(&self, node: u32, seat: u16) -> bool {
-        let status = self.world.program(node, seat).and_then(Program::status);
+        let status = self.cluster.program(node, seat).and_then(Program::status);
         seat == 0 || matches!(status, Some(SeatStatus::Member(_)))
     }
 
@@ -58,7 +58,7 @@ impl Driver {
         let Some(worker) = self.worker(node, seat).filter(|worker| worker.runs) else { return };
         let Some(page) = page::load(worker.words) else { return };
         if page::active(worker.words, page.view, || worker.now) {
-            let (who, view, due) = (worker.who, page.view, self.world.now() + span);
+            let (who, view, due) = (worker.who, page.view, self.cluster.now() + span);
             self.works.push(Work { node, seat, who, view, due });
             self.log(format_args!("seat {seat} of node {node} begins to work in view {view}"));
         }
@@ -71,7 +71,7 @@ impl Driver {
 
     /// A process resumes, and so does its work.
     pub(super) fn resume_work(&mut self, node: u32, seat: u16) {
-        let now = self.world.now();
+        let now = self.cluster.now();
         for work in self.works.iter_mut().filter(|w| (w.node, w.seat) == (node, seat) && w.due == u64::MAX) {
             work.due = now;
         }
@@ -79,7 +79,7 @@ impl Driver {
 
     /// Lets completed work take effect.
     pub(super) fn finish_work(&mut self) -> Verdict {
-        let now = self.world.now();
+        let now = self.cluster.now();
         while let Some(at) = self.works.iter().position(|work| work.due <= now) {
             let work = self.works[at];
             let Some(worker) = self.worker(work.node, work.seat).filter(|worker| worker.who == work.who)
@@ -97,7 +97,7 @@ impl Driver {
             self.oracle.marks.hit(if active { Mark::WorkDone } else { Mark::WorkAbandoned });
             if active || self.scenario.config.mutant.has(Mutant::SkipSecondCheck) {
                 self.log(format_args!("the work of seat {seat} of node {node} in view {view} takes effect"));
-                self.oracle.effect(&self.world, node, view)?;
+                self.oracle.effect(&self.cluster, node, view)?;
             }
         }
         Ok(())

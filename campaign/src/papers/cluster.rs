@@ -2,12 +2,11 @@
 //! state, and observed in true time.
 
 use super::shared::{Shared, Views};
-use crate::role::Role;
-use obol_fabric::{Address, Group, Instant, Layout, Limits, Name, Nanos, ViewId, page, recorder};
-use obol_fabric_sim::{Clock, Delay, Network, StepInfo, World};
-use obol_membership::recorder::Stamped;
+use obol_cluster_sim::{Cluster, Process};
+use obol_fabric::{Address, Instant, Layout, Limits, Name, Nanos};
+use obol_fabric_sim::{Clock, Delay, Network};
 use obol_membership::view::{Edit, Newcomer};
-use obol_membership::{ActiveMutant, Change, Config, Kind, Member, Start, Timing, View};
+use obol_membership::{ActiveMutant, Change, Config, Kind, Member, Timing, View};
 use obol_observe::ObservedEvent;
 use obol_observe::timeline::merge;
 use obol_profiles::Testbed;
@@ -165,7 +164,7 @@ pub(super) fn in_parallel<T: Send>(
 /// A view with all members except the last app, without leases: the start of a cluster whose
 /// thousands of members would otherwise join one after the other. The join of the last one makes
 /// all of them members.
-fn populated(shape: &Shape, founders: &View, member: impl Fn(u32) -> Member) -> Arc<View> {
+fn populated(shape: &Shape, founders: &View, member: impl Fn(u32) -> Member) -> View {
     let joins = (COORDINATORS..shape.nodes()).filter(|node| *node + 1 != shape.app_nodes().end);
     let admit = joins.filter_map(|node| {
         let (kind, what) = shape.kind(node);
@@ -175,141 +174,99 @@ fn populated(shape: &Shape, founders: &View, member: impl Fn(u32) -> Member) -> 
     });
     let edit = Edit { admit: admit.collect(), ..Edit::default() };
     let view = founders.successor(&edit, founders.cleared, ActiveMutant::NONE);
-    Arc::new(View { cleared: view.base, changes: vec![Change::Settled], ..view })
-}
-
-/// A running cluster.
-pub(super) struct Cluster {
-    pub(super) world: World<Shared>,
-    pub(super) rng: Rng,
+    View { cleared: view.base, changes: vec![Change::Settled], ..view }
 }
 
 fn name(what: &str, number: u32) -> Name {
     Name::new(&format!("{what}-{number}")).unwrap_or_default()
 }
 
-impl Cluster {
-    /// A cluster that has just been started.
-    pub(super) fn start(testbed: &Testbed, shape: Shape, seed: u64) -> Result<Self, ExperimentError> {
-        let layout = Layout::new(limits(&shape)).map_err(|error| ExperimentError(error.to_string()))?;
-        let timing = timing(testbed, &shape);
-        let config =
-            Config { release: obol_fabric::Release::THIS, timing, layout, mutant: ActiveMutant::NONE };
-        let seats: Vec<(Name, Address)> = (0..COORDINATORS)
-            .map(|n| (name("coord", n + 1), Address { generation: 1, ..Address::region(n) }))
-            .collect();
-        let founders = Arc::new(View::genesis(&seats, timing.lease, timing.cache_lease));
-        let mut world = World::new(layout, network(testbed, &shape), seed);
-        if !shape.quick_start {
-            world.calibrate(testbed.model.clone());
-        }
-        let views = Views::default();
-        let mut rng = Rng::new(seed ^ 0x7ab1_e200_0000_0000);
-        let mut draw = || {
-            let (seed, rate) = (rng.next_u64(), rng.below(2 * RATE_PPB + 1) as i64 - RATE_PPB as i64);
-            (seed, Clock::new(Instant(1_000_000 + rng.below(1 << 40)), rate))
-        };
-        let drawn: Vec<(u64, Clock)> = (0..shape.nodes()).map(|_| draw()).collect();
-        let member = |node: u32, genesis: &Arc<View>| {
-            let (kind, what) = shape.kind(node);
-            Start::new(config, genesis, [], drawn[node as usize].0).member(kind, name(what, node))
-        };
-        let genesis = if shape.quick_start {
-            populated(&shape, &founders, |node| member(node, &founders))
+/// A cluster that has just been started.
+fn start(testbed: &Testbed, shape: Shape, seed: u64) -> Result<(Cluster<Shared>, Rng), ExperimentError> {
+    let layout = Layout::new(limits(&shape)).map_err(|error| ExperimentError(error.to_string()))?;
+    let timing = timing(testbed, &shape);
+    let config = Config { release: obol_fabric::Release::THIS, timing, layout, mutant: ActiveMutant::NONE };
+    let mut cluster = Cluster::new(config, COORDINATORS, network(testbed, &shape), seed);
+    if !shape.quick_start {
+        cluster.calibrate(testbed.model.clone());
+    }
+    let views = Views::default();
+    let mut rng = Rng::new(seed ^ 0x7ab1_e200_0000_0000);
+    let mut draw = || {
+        let (seed, rate) = (rng.next_u64(), rng.below(2 * RATE_PPB + 1) as i64 - RATE_PPB as i64);
+        (seed, Clock::new(Instant(1_000_000 + rng.below(1 << 40)), rate))
+    };
+    let drawn: Vec<(u64, Clock)> = (0..shape.nodes()).map(|_| draw()).collect();
+    let member = |cluster: &Cluster<Shared>, node: u32| {
+        let (kind, what) = shape.kind(node);
+        cluster.start(drawn[node as usize].0).member(kind, name(what, node))
+    };
+    if shape.quick_start {
+        let populated = populated(&shape, cluster.genesis(), |node| member(&cluster, node));
+        cluster.begin_with(|_| populated);
+    }
+    for node in 0..shape.nodes() {
+        let (seed, clock) = drawn[node as usize];
+        if node < COORDINATORS {
+            let machine = cluster.start(seed).coordinator(node as u16 + 1);
+            cluster.add_process(Shared::new(Process::Coordinator(Box::new(machine)), &views), clock);
         } else {
-            founders
+            let process = Process::Member(Box::new(member(&cluster, node)));
+            cluster.add_small_process(Shared::new(process, &views), clock);
+        }
+    }
+    Ok((cluster, rng))
+}
+
+/// A cluster in a steady state: all are members of one view, and every app is active in it.
+///
+/// The numbers are for what the experiment draws.
+pub(super) fn steady(
+    testbed: &Testbed,
+    shape: Shape,
+    seed: u64,
+) -> Result<(Cluster<Shared>, Rng), ExperimentError> {
+    let (mut cluster, mut rng) = start(testbed, shape, seed)?;
+    let members = shape.nodes() as usize;
+    while cluster.now() < STEADY_WITHIN {
+        cluster.run_for(testbed.deployment.lease.0 * shape.stretch);
+        let view = Arc::clone(cluster.view(0));
+        let settled = view.members.len() == members
+            && (0..shape.nodes()).all(|node| cluster.view(node).id == view.id)
+            && shape.app_nodes().all(|node| cluster.is_active(node, view.id));
+        if settled {
+            if shape.quick_start {
+                cluster.calibrate(testbed.model.clone());
+            }
+            // A random time after the effects of the last join.
+            let lease = shape.stretch * testbed.deployment.lease.0;
+            let more = rng.below(lease * if shape.quick_start { 1 } else { 20 });
+            cluster.run_for(lease * if shape.quick_start { 2 } else { 10 } + more);
+            return Ok((cluster, rng));
+        }
+    }
+    let view = cluster.view(0);
+    Err(ExperimentError(format!(
+        "seed {seed}: after {} of true time view {} has {} of {members} members, or not all of them are active",
+        Nanos(STEADY_WITHIN),
+        view.id,
+        view.members.len()
+    )))
+}
+
+/// The events of all flight recorders, by and in true time.
+pub(super) fn recorded(cluster: &Cluster<Shared>) -> Vec<ObservedEvent> {
+    let view = Arc::clone(cluster.view(0));
+    let mut events = Vec::new();
+    for node in 0..cluster.len() {
+        let Some(member) = view.members.iter().find(|m| m.address.region == node) else { continue };
+        let observed = |event| ObservedEvent {
+            process: member.name,
+            kind: member.kind,
+            event,
+            clock_error: Nanos::ZERO,
         };
-        for node in 0..shape.nodes() {
-            let (seed, clock) = drawn[node as usize];
-            if node < COORDINATORS {
-                let machine = Start::new(config, &genesis, [], seed).coordinator(node as u16 + 1);
-                let role = Role::Coordinator(Box::new(machine));
-                let groups = Group::Coordinators.bit() | Group::Everyone.bit();
-                world.add(Shared::new(role, &views), clock, groups);
-            } else {
-                let role = Role::Member(Box::new(member(node, &genesis)));
-                world.add_small(Shared::new(role, &views), clock, Group::Everyone.bit());
-            }
-        }
-        Ok(Self { world, rng })
+        events.extend(cluster.records(node).map(observed));
     }
-
-    /// A cluster in a steady state: all are members of one view, and every app is active in it.
-    pub(super) fn steady(testbed: &Testbed, shape: Shape, seed: u64) -> Result<Self, ExperimentError> {
-        let mut cluster = Self::start(testbed, shape, seed)?;
-        let members = shape.nodes() as usize;
-        while cluster.world.now() < STEADY_WITHIN {
-            cluster.run_for(testbed.deployment.lease.0 * shape.stretch);
-            let view = Arc::clone(cluster.world.machine(0).view());
-            let settled = view.members.len() == members
-                && (0..shape.nodes()).all(|node| cluster.world.machine(node).view().id == view.id)
-                && shape.app_nodes().all(|node| cluster.is_active(node, view.id));
-            if settled {
-                if shape.quick_start {
-                    cluster.world.calibrate(testbed.model.clone());
-                }
-                // A random time after the effects of the last join.
-                let lease = shape.stretch * testbed.deployment.lease.0;
-                let more = cluster.rng.below(lease * if shape.quick_start { 1 } else { 20 });
-                cluster.run_for(lease * if shape.quick_start { 2 } else { 10 } + more);
-                return Ok(cluster);
-            }
-        }
-        let view = cluster.world.machine(0).view();
-        Err(ExperimentError(format!(
-            "seed {seed}: after {} of true time view {} has {} of {members} members, or not all of them are active",
-            Nanos(STEADY_WITHIN),
-            view.id,
-            view.members.len()
-        )))
-    }
-
-    /// The events of all flight recorders, by and in true time.
-    pub(super) fn recorded(&self) -> Vec<ObservedEvent> {
-        let view = Arc::clone(self.world.machine(0).view());
-        let mut events = Vec::new();
-        for node in 0..self.world.len() {
-            let Some(member) = view.members.iter().find(|m| m.address.region == node) else { continue };
-            events.extend(recorder::read(self.world.recorder(node), 0).into_iter().map(|event| {
-                let at = Instant(self.world.to_true(node, event.at));
-                let event = Stamped { at, ..event };
-                ObservedEvent { process: member.name, kind: member.kind, event, clock_error: Nanos::ZERO }
-            }));
-        }
-        merge(events, ActiveMutant::NONE)
-    }
-
-    /// Runs for this true time.
-    pub(super) fn run_for(&mut self, nanos: u64) {
-        let end = self.world.now() + nanos;
-        self.world.run_until(end);
-    }
-
-    /// One event.
-    pub(super) fn step(&mut self) -> Option<StepInfo> {
-        self.world.step()
-    }
-
-    /// Whether `active(view)` is true at a node now.
-    pub(super) fn is_active(&self, node: u32, view: ViewId) -> bool {
-        page::active(self.world.page(node), view, || self.world.local_now(node))
-    }
-
-    /// The true time at which `active` of a view with base `base` or later becomes (or is) true at
-    /// a node if its page does not change.
-    pub(super) fn active_at(&self, node: u32, base: ViewId) -> Option<u64> {
-        let words = self.world.page(node);
-        let page = page::load(words)?;
-        if page.base < base || page::fenced(words) > page.view || page.end == Instant::ZERO {
-            return None;
-        }
-        let from = self.world.now().max(self.world.to_true(node, page.start));
-        (from < self.world.to_true(node, page.end)).then_some(from)
-    }
-
-    /// Like [`Self::active_at`], if before the next event.
-    pub(super) fn active_before_next(&self, node: u32, base: ViewId) -> Option<u64> {
-        let next = self.world.next_time()?;
-        self.active_at(node, base).filter(|from| *from < next)
-    }
+    merge(events, ActiveMutant::NONE)
 }

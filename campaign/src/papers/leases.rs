@@ -5,7 +5,9 @@
 //! never run out, covers every length at once: a renewal is timely for all lengths that reach from
 //! the previous renewal's post to its own completion.
 
-use super::cluster::{Cluster, ExperimentError, Shape};
+use super::cluster::{self, ExperimentError, Shape};
+use super::shared::Shared;
+use obol_cluster_sim::Cluster;
 use obol_fabric::{Instant, Nanos, page};
 use obol_fabric_sim::{BILLION, Quantiles};
 use obol_membership::lease::shortened;
@@ -110,17 +112,17 @@ pub fn leases(testbed: &Testbed, span_ms: u32, seed: u64) -> Result<Leases, Expe
 /// From the post of each renewal to the completion of the next, at all members.
 fn gaps(testbed: &Testbed, span: Nanos, seed: u64) -> Result<Vec<u64>, ExperimentError> {
     let shape = Shape { apps: RENEWERS, ..Shape::default() };
-    let mut cluster = Cluster::steady(testbed, shape, seed)?;
+    let (mut cluster, _) = cluster::steady(testbed, shape, seed)?;
     let usable = shortened(testbed.deployment.lease, testbed.deployment.drift_ppm);
-    let end = cluster.world.now() + span.0;
-    let posted = |cluster: &Cluster, node: u32| {
-        let page = page::load(cluster.world.page(node)).unwrap_or_default();
+    let end = cluster.now() + span.0;
+    let posted = |cluster: &Cluster<Shared>, node: u32| {
+        let page = page::load(cluster.page(node)).unwrap_or_default();
         Instant(page.end.0.saturating_sub(usable.0))
     };
     let first = shape.app_nodes().start;
     let mut last: Vec<Instant> = shape.app_nodes().map(|node| posted(&cluster, node)).collect();
     let mut gaps = Vec::new();
-    while cluster.world.now() < end {
+    while cluster.now() < end {
         let Some(step) = cluster.step() else { break };
         if !shape.app_nodes().contains(&step.node) {
             continue;
@@ -128,7 +130,7 @@ fn gaps(testbed: &Testbed, span: Nanos, seed: u64) -> Result<Vec<u64>, Experimen
         let before = &mut last[(step.node - first) as usize];
         let now = posted(&cluster, step.node);
         if now > *before {
-            gaps.push(cluster.world.local_now(step.node).since(*before).0);
+            gaps.push(cluster.local_now(step.node).since(*before).0);
             *before = now;
         }
     }

@@ -6,13 +6,16 @@
 //! number of members, so that renewals cost every coordinator the same at any size, and the
 //! comparison is of failover costs.
 
-use super::cluster::{COORDINATORS, Cluster, ExperimentError, Shape, in_parallel};
+use super::cluster::{self, COORDINATORS, ExperimentError, Shape, in_parallel};
+use super::shared::Shared;
+use obol_cluster_sim::Cluster;
 use obol_fabric::{Nanos, ViewId};
 use obol_fabric_sim::What;
 use obol_membership::Kind;
 use obol_observe::stats::Distribution;
 use obol_profiles::Testbed;
 use obol_profiles::testbed::Parameter;
+use obol_rng::Rng;
 use serde::Serialize;
 use std::ops::RangeInclusive;
 use strum::{IntoStaticStr, VariantArray};
@@ -167,9 +170,9 @@ fn point(
     for n in 0..u64::from(repetitions) {
         // After the largest seed comes 0.
         let seed = seed.wrapping_add(n);
-        let mut cluster = Cluster::steady(testbed, shape, seed)?;
+        let (mut cluster, mut rng) = cluster::steady(testbed, shape, seed)?;
         steady.push(renewals(&mut cluster, &shape, testbed));
-        let failover = failover(&mut cluster, &shape, seed)?;
+        let failover = failover(&mut cluster, &mut rng, &shape, seed)?;
         first.add(failover.first);
         last.add(failover.last);
         operations += failover.operations as f64;
@@ -196,15 +199,15 @@ struct Steady {
     cache: f64,
 }
 
-fn renewals(cluster: &mut Cluster, shape: &Shape, testbed: &Testbed) -> Steady {
+fn renewals(cluster: &mut Cluster<Shared>, shape: &Shape, testbed: &Testbed) -> Steady {
     let lease = testbed.deployment.lease.0 * shape.stretch;
     let (mut at_coordinators, mut at_caches) = (0u64, 0u64);
     let (mut active, mut checks) = (0u64, 0u64);
     let span = LEASES_COUNTED * lease;
-    let began = cluster.world.now();
+    let began = cluster.now();
     for check in 1..=LEASES_COUNTED * 4 {
         let until = began + check * lease / 4;
-        while cluster.world.next_time().is_some_and(|next| next <= until) {
+        while cluster.next_time().is_some_and(|next| next <= until) {
             let Some(step) = cluster.step() else { break };
             match step.what {
                 What::Arrived if step.node < COORDINATORS => at_coordinators += 1,
@@ -212,7 +215,7 @@ fn renewals(cluster: &mut Cluster, shape: &Shape, testbed: &Testbed) -> Steady {
                 _ => {}
             }
         }
-        let view = cluster.world.machine(0).view().id;
+        let view = cluster.view(0).id;
         active += shape.app_nodes().filter(|node| cluster.is_active(*node, view)).count() as u64;
         checks += u64::from(shape.apps);
     }
@@ -235,23 +238,28 @@ struct Failover {
 }
 
 /// Kills an app and waits until every survivor is active without it.
-fn failover(cluster: &mut Cluster, shape: &Shape, seed: u64) -> Result<Failover, ExperimentError> {
-    let view = std::sync::Arc::clone(cluster.world.machine(0).view());
+fn failover(
+    cluster: &mut Cluster<Shared>,
+    rng: &mut Rng,
+    shape: &Shape,
+    seed: u64,
+) -> Result<Failover, ExperimentError> {
+    let view = std::sync::Arc::clone(cluster.view(0));
     let apps: Vec<u32> = view.of_kind(Kind::App).map(|member| member.address.region).collect();
-    let at = cluster.rng.below(apps.len() as u64) as usize;
+    let at = rng.below(apps.len() as u64) as usize;
     let victim =
         *apps.get(at).ok_or_else(|| ExperimentError(format!("seed {seed}: view {} has no app", view.id)))?;
-    let began = cluster.world.now();
-    cluster.world.kill(victim);
+    let began = cluster.now();
+    cluster.kill(victim);
     let mut survivors = Survivors::new(shape, victim, view.id.next());
     let mut reached = 0u64;
-    while cluster.world.now() < began + FAILOVER_TIMEOUT {
+    while cluster.now() < began + FAILOVER_TIMEOUT {
         let Some(step) = cluster.step() else { break };
         if step.node < COORDINATORS && matches!(step.what, What::Arrived | What::Datagram) {
             reached += 1;
         }
         survivors.check(cluster, step.node);
-        if let Some((first, last)) = survivors.all(cluster.world.now()) {
+        if let Some((first, last)) = survivors.all(cluster.now()) {
             let operations = reached / u64::from(COORDINATORS);
             return Ok(Failover { first: Nanos(first - began), last: Nanos(last - began), operations });
         }
@@ -285,12 +293,12 @@ impl Survivors {
     }
 
     /// A node's page may have changed.
-    fn check(&mut self, cluster: &Cluster, node: u32) {
+    fn check(&mut self, cluster: &Cluster<Shared>, node: u32) {
         let Some(known) = node.checked_sub(self.first).and_then(|at| self.active_at.get_mut(at as usize))
         else {
             return;
         };
-        if *known <= cluster.world.now() {
+        if *known <= cluster.now() {
             return;
         }
         let new = cluster.active_at(node, self.base).unwrap_or(u64::MAX);

@@ -1,14 +1,14 @@
 //! State machines that share one copy of each view, because thousands of copies would fill the
 //! memory.
 
-use crate::role::Role;
+use obol_cluster_sim::{ClusterMachine, Process};
 use obol_fabric::metrics::{CounterSlot, HistogramSlot};
 use obol_fabric::recorder::{EventCode, Record};
 use obol_fabric::{
     Address, Event, Fabric, Group, Incarnation, Instant, Machine, Nanos, Page, Permission, Remote,
     SeatStatus, Token, ViewId, Writers,
 };
-use obol_membership::View;
+use obol_membership::{Member, Role, View};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -22,67 +22,70 @@ pub(super) type Views = Rc<RefCell<BTreeMap<ViewId, Weak<View>>>>;
 /// A machine with shared views.
 #[derive(Debug)]
 pub(super) struct Shared {
-    role: Role,
+    process: Process<Member>,
     views: Views,
     seen: ViewId,
 }
 
 impl Shared {
-    pub(super) fn new(role: Role, views: &Views) -> Self {
-        let seen = role.view().id;
-        Self { role, views: Rc::clone(views), seen }
-    }
-
-    /// The newest view that the machine knows.
-    pub(super) fn view(&self) -> &Arc<View> {
-        self.role.view()
+    pub(super) fn new(process: Process<Member>, views: &Views) -> Self {
+        let seen = process.view().id;
+        Self { process, views: Rc::clone(views), seen }
     }
 
     const fn is_member(&self) -> bool {
-        matches!(self.role, Role::Member(_))
+        matches!(self.process, Process::Member(_))
     }
 
     fn share(&mut self) {
-        let id = self.role.view().id;
+        let id = self.process.view().id;
         if core::mem::replace(&mut self.seen, id) == id {
             return;
         }
         let mut views = self.views.borrow_mut();
-        match (views.get(&id).and_then(Weak::upgrade), &mut self.role) {
-            (Some(view), Role::Member(member)) => {
+        match (views.get(&id).and_then(Weak::upgrade), &mut self.process) {
+            (Some(view), Process::Member(member)) => {
                 member.share_view(&view);
             }
-            (Some(view), Role::Coordinator(coordinator)) => {
+            (Some(view), Process::Coordinator(coordinator)) => {
                 coordinator.share_view(&view);
             }
-            (None, role) => {
+            (None, process) => {
                 views.retain(|_, view| view.strong_count() > 0);
-                views.insert(id, Arc::downgrade(role.view()));
+                views.insert(id, Arc::downgrade(process.view()));
             }
         }
+    }
+}
+
+impl ClusterMachine for Shared {
+    type Member = Member;
+
+    fn process(&self) -> &Process<Member> {
+        &self.process
     }
 }
 
 impl Machine for Shared {
     fn start<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         let mut fabric = Quiet { inner: fabric, member: self.is_member() };
-        self.role.start(now, &mut fabric);
+        self.process.start(now, &mut fabric);
     }
 
     fn handle<F: Fabric>(&mut self, now: Instant, event: Event<'_>, fabric: &mut F) {
         let mut fabric = Quiet { inner: fabric, member: self.is_member() };
-        self.role.handle(now, event, &mut fabric);
+        self.process.handle(now, event, &mut fabric);
         self.share();
     }
 
     fn tick<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         let mut fabric = Quiet { inner: fabric, member: self.is_member() };
-        self.role.tick(now, &mut fabric);
+        self.process.tick(now, &mut fabric);
         self.share();
     }
 
     fn deadline(&self) -> Instant {
-        self.role.deadline()
+        self.process.deadline()
     }
 }
 

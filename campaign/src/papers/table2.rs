@@ -2,7 +2,9 @@
 //! without the failed app. The app fails alone or together with the leader, a lease cache, or both.
 //! It is detected by its kernel (deadbeat) or by a counter that stalls (heartbeat).
 
-use super::cluster::{Cluster, ExperimentError, Shape, in_parallel};
+use super::cluster::{self, ExperimentError, Shape, in_parallel};
+use super::shared::Shared;
+use obol_cluster_sim::Cluster;
 use obol_fabric::{Instant, Nanos};
 use obol_fabric_sim::{BILLION, Quantiles};
 use obol_membership::{Kind, View};
@@ -238,11 +240,11 @@ fn failover(
     let caches = if scenario.caches { CACHES } else { 0 };
     let fencing = setting != Setting::Waited;
     let shape = Shape { apps: APPS, caches, fencing, record: true, ..Shape::default() };
-    let mut cluster = Cluster::steady(testbed, shape, seed)?;
+    let (mut cluster, mut rng) = cluster::steady(testbed, shape, seed)?;
     // The oldest of their kinds fail, so the youngest member, which watches the leader's counter in
     // the ring, lives. Otherwise the leader's failure would be detected later, by other
     // coordinators.
-    let view = Arc::clone(cluster.world.machine(0).view());
+    let view = Arc::clone(cluster.view(0));
     let of_kind = |kind, nth| view.of_kind(kind).nth(nth).map(|member| member.address.region);
     let (Some(app), Some(survivor)) = (of_kind(Kind::App, 0), of_kind(Kind::App, 1)) else {
         return Err(ExperimentError(format!("seed {seed}: view {} has too few apps", view.id)));
@@ -254,31 +256,31 @@ fn failover(
     let caches: Vec<u32> = view.of_kind(Kind::LeaseCache).map(|m| m.address.region).collect();
     let spared = |cache: &&u32| Some(**cache) != watcher && ring.last() != Some(cache);
     let cache = caches.iter().find(spared).or(caches.first()).copied().unwrap_or(app);
-    let cue = cluster.world.now();
+    let cue = cluster.now();
     let victims = [(true, app), (scenario.cache, cache), (scenario.leader, 0)];
     let failed: Vec<u32> = victims.into_iter().filter_map(|(fails, node)| fails.then_some(node)).collect();
-    let mut faults = kills(&failed, cue, &testbed.spread, &mut cluster.rng);
+    let mut faults = kills(&failed, cue, &testbed.spread, &mut rng);
     let began = faults.first().map_or(cue, |(at, _)| *at);
     faults.sort_unstable();
     let last = cue + testbed.spread.at(BILLION).0;
     let mut due = faults.into_iter().peekable();
     let mut excluded = None;
-    while cluster.world.now() < last + FAILOVER_TIMEOUT {
-        while let Some((at, node)) =
-            due.next_if(|(at, _)| cluster.world.next_time().is_none_or(|next| *at <= next))
+    while cluster.now() < last + FAILOVER_TIMEOUT {
+        while let Some((at, node)) = due.next_if(|(at, _)| cluster.next_time().is_none_or(|next| *at <= next))
         {
-            cluster.world.run_until(at);
+            cluster.run_until(at);
             match scenario.detector {
                 // Notified of the signal, the leader acts while the process is still exiting.
-                Detector::Deadbeat if setting == Setting::Early => cluster.world.signal(node),
-                Detector::Deadbeat => cluster.world.kill(node),
-                Detector::Heartbeat => cluster.world.freeze(node),
+                Detector::Deadbeat if setting == Setting::Early => cluster.signal(node),
+                Detector::Deadbeat => cluster.kill(node),
+                Detector::Heartbeat => cluster.freeze(node),
             }
         }
         // Only the app's removal begins a new run; views without leader and cache are compatible.
-        if let Some(time) = cluster.active_before_next(survivor, view.id.next()) {
+        let before_next = |time: &u64| cluster.next_time().is_some_and(|next| *time < next);
+        if let Some(time) = cluster.active_at(survivor, view.id.next()).filter(before_next) {
             let first = *excluded.get_or_insert(time);
-            let newest = cluster.world.machine(survivor).view();
+            let newest = cluster.view(survivor);
             if !newest.members.iter().any(|member| failed.contains(&member.address.region)) {
                 return Ok(Failover {
                     app_excluded: Nanos(first - began),
@@ -301,7 +303,7 @@ fn failover(
 /// The phases of a completed failover. If more than the app was killed, the time line has several
 /// causes.
 fn phases(
-    cluster: &mut Cluster,
+    cluster: &mut Cluster<Shared>,
     old: &View,
     app: u32,
     began: u64,
@@ -311,9 +313,9 @@ fn phases(
     let member = |node| old.members.iter().find(|m| m.address.region == node);
     let (dead, survivor) = (member(app)?, member(survivor)?);
     // The flight recorder has it after the process's next step.
-    cluster.run_for(active - cluster.world.now().min(active) + STEP_MAX);
+    cluster.run_for(active - cluster.now().min(active) + STEP_MAX);
     let mut history = History::default();
-    history.take(&cluster.recorded());
+    history.take(&cluster::recorded(cluster));
     let id = old.id.next();
     let phases = Phases::of(&history, id, &[dead.incarnation], Instant(began), &[survivor.name])?;
     // A process stamps `active` when it checks: it was true from an earlier moment on.

@@ -267,7 +267,7 @@ impl Pulses {
 
     /// Executes the event that is due: what arrives before what is judged.
     fn step(&mut self, driver: &mut Driver) -> Verdict {
-        let now = driver.world.now();
+        let now = driver.cluster.now();
         if let Some(first) = self.queue.first_entry().filter(|first| first.key().0 <= now) {
             match first.remove() {
                 Pending::Arrive(to, flight) => self.arrive(to, flight, driver)?,
@@ -285,14 +285,14 @@ impl Pulses {
     /// What running hosts suspect now is what the oracle expects.
     fn judge(&self, driver: &Driver) -> Verdict {
         let Some(pulsed) = &driver.oracle.pulses else { return Ok(()) };
-        let now = driver.world.now();
+        let now = driver.cluster.now();
         let mut running = self.hosts.iter().zip(0..).filter(|(host, _)| !host.is_paused);
         running.try_for_each(|(host, number)| pulsed.judge(number, host.clock.local(now), now))
     }
 
     /// A turn of a host's thread.
     fn turn(&mut self, at: u32, driver: &mut Driver) -> Verdict {
-        let now = driver.world.now();
+        let now = driver.cluster.now();
         for death in std::mem::take(&mut self.host(at).deaths) {
             self.notify(at, death, driver);
         }
@@ -305,7 +305,8 @@ impl Pulses {
 
     /// Sets the bitmap of living processes.
     fn publish_alive(&self, host: u32, driver: &Driver) {
-        let alive = self.nodes_of(host).zip(0..).filter(|(node, _)| driver.world.state(*node) != State::Dead);
+        let alive =
+            self.nodes_of(host).zip(0..).filter(|(node, _)| driver.cluster.state(*node) != State::Dead);
         self.hosts[host as usize].numbers.set_alive(alive.fold(0, |bits, (_, bit)| bits | 1u64 << bit));
     }
 
@@ -343,13 +344,13 @@ impl Pulses {
             return Ok(());
         }
         self.take(to, &flight, driver)?;
-        self.arm(to, driver.world.now());
+        self.arm(to, driver.cluster.now());
         Ok(())
     }
 
     /// A host's thread takes a frame.
     fn take(&mut self, to: u32, flight: &Flight, driver: &mut Driver) -> Verdict {
-        let (from, now) = (flight.from, driver.world.now());
+        let (from, now) = (flight.from, driver.cluster.now());
         let local = self.host(to).clock.local(now);
         let timeout = self.plan.timing.timeout;
         let peer = self.peer(to, from);
@@ -380,7 +381,7 @@ impl Pulses {
 
     /// What a host concludes has its effects on its processes.
     fn conclude(&mut self, at: u32, of: u32, found: Vec<Finding>, driver: &mut Driver) -> Verdict {
-        let now = driver.world.now();
+        let now = driver.cluster.now();
         let local = self.host(at).clock.local(now);
         for finding in found {
             driver.log(format_args!("host {at} finds {finding:?} of host {of}"));
@@ -392,7 +393,7 @@ impl Pulses {
                     let paused = self.host(of).is_paused;
                     driver.oracle.marks.hit(if paused { Mark::HostSilent } else { Mark::SilentAlive });
                     for watcher in self.nodes_of(at) {
-                        self.nodes_of(of).for_each(|other| driver.world.give_up(watcher, other));
+                        self.nodes_of(of).for_each(|other| driver.cluster.give_up(watcher, other));
                     }
                 }
                 Finding::Heard => {}
@@ -400,7 +401,7 @@ impl Pulses {
                 Finding::Vanished(bits) => {
                     let gone = self.nodes_of(of).zip(0..).filter(|(_, bit)| bits >> bit & 1 == 1);
                     for (region, _) in gone {
-                        self.nodes_of(at).for_each(|watcher| driver.world.watch_again(watcher, region));
+                        self.nodes_of(at).for_each(|watcher| driver.cluster.watch_again(watcher, region));
                     }
                 }
                 Finding::PathLost(path) => {
@@ -420,15 +421,15 @@ impl Pulses {
         let Death { region, generation, seat, evidence } = death;
         let who = Address { region, generation, seat, ..Address::default() };
         let lives = if seat == 0 {
-            driver.world.address(region) == who && !driver.is_dead(region)
+            driver.cluster.address(region) == who && !driver.cluster.is_dead(region)
         } else {
-            driver.world.program(region, seat).is_some_and(|p| p.address() == who && p.is_alive())
+            driver.cluster.program(region, seat).is_some_and(|p| p.address() == who && p.is_alive())
         };
         if lives {
-            return broken!(24, driver.world.now(), "pulses report the death of {who:?}, which lives");
+            return broken!(24, driver.cluster.now(), "pulses report the death of {who:?}, which lives");
         }
         driver.oracle.marks.hit(Mark::DeathByPulse);
-        self.nodes_of(host).for_each(|watcher| driver.world.report_death(watcher, who, evidence));
+        self.nodes_of(host).for_each(|watcher| driver.cluster.report_death(watcher, who, evidence));
         Ok(())
     }
 
@@ -444,7 +445,7 @@ impl Pulses {
     }
 
     fn notify(&mut self, host: u32, death: Death, driver: &Driver) {
-        let now = driver.world.now();
+        let now = driver.cluster.now();
         self.publish_alive(host, driver);
         let this = self.host(host);
         let frames = this.numbers.notices(&[death], this.clock.local(now));
@@ -455,7 +456,7 @@ impl Pulses {
     /// A gateway makes a session with another one, which has pulses expected there, or tries again.
     /// Sessions use the first path.
     fn connect(&mut self, (from, to): (u32, u32), lives: (u32, u32), driver: &mut Driver) {
-        let now = driver.world.now();
+        let now = driver.cluster.now();
         if lives != (self.host(from).life, self.host(to).life) {
             return;
         }
@@ -476,7 +477,7 @@ impl Pulses {
 
     /// A gateway ends, and another one starts. The others notice it when they ping it.
     fn restart(&mut self, host: u32, driver: &mut Driver) {
-        let now = driver.world.now();
+        let now = driver.cluster.now();
         let (clock, life) = (self.host(host).clock, self.host(host).life + 1);
         let gateway = self.gateway(clock, life, Numbers::default(), now);
         *self.host(host) = gateway;
@@ -513,7 +514,7 @@ impl Driver {
 
     /// A process has ended: its host's gateway will report it.
     pub(super) fn report_by_pulses(&mut self, who: Address) {
-        let now = self.world.now();
+        let now = self.cluster.now();
         let Some(pulses) = &mut self.pulses else { return };
         let host = pulses.plan.host_of(who.region);
         let Address { region, generation, seat, .. } = who;
@@ -554,7 +555,7 @@ impl Driver {
         let nodes: Vec<u32> = pulses.nodes_of(host).collect();
         self.log(format_args!("host {host} is stopped"));
         for node in nodes {
-            self.programs(node).into_iter().for_each(|seat| self.world.freeze_program(node, seat));
+            self.programs(node).into_iter().for_each(|seat| self.cluster.freeze_program(node, seat));
             self.freeze(node);
         }
     }
@@ -573,7 +574,7 @@ impl Driver {
         }
         // Before anything is judged, it takes what has arrived.
         self.with_pulses(|pulses, driver| {
-            let now = driver.world.now();
+            let now = driver.cluster.now();
             let Host { clock, turned_at, .. } = *pulses.host(host);
             let absence = turned_at.map(|at| clock.local(now).since(clock.local(at)));
             let absence = absence.filter(|absence| *absence > pulses.plan.timing.away());
@@ -608,7 +609,7 @@ impl Turn for Thread<'_> {
     type Error = Violation;
 
     fn now(&self) -> Instant {
-        self.pulses.hosts[self.at as usize].clock.local(self.driver.world.now())
+        self.pulses.hosts[self.at as usize].clock.local(self.driver.cluster.now())
     }
 
     fn sender(&mut self) -> (&mut Sender, &Numbers) {
@@ -617,7 +618,7 @@ impl Turn for Thread<'_> {
     }
 
     fn send(&mut self, frame: &Frame) {
-        self.pulses.send(self.at, frame, self.driver.world.now());
+        self.pulses.send(self.at, frame, self.driver.cluster.now());
         if frame.sequence >= WRAPS_FROM && frame.sequence.is_power_of_two() {
             self.driver.oracle.marks.hit(Mark::PulseNumbersWrapped);
         }

@@ -45,7 +45,7 @@ const fn period_max(driver: &Driver, plan: &PulsePlan) -> u64 {
 }
 
 fn pass(driver: &mut Driver, until: u64) -> Verdict {
-    while driver.world.now() < until && driver.step()? {}
+    while driver.cluster.now() < until && driver.step()? {}
     Ok(())
 }
 
@@ -58,16 +58,16 @@ fn await_stragglers(driver: &mut Driver) -> Verdict {
 
 /// Waits until all paths deliver.
 fn await_paths(driver: &mut Driver, plan: &PulsePlan) -> Verdict {
-    let end = driver.world.now() + PATHS_PERIODS * plan.timing.period.0 + 4 * plan.timing.timeout.0;
+    let end = driver.cluster.now() + PATHS_PERIODS * plan.timing.period.0 + 4 * plan.timing.timeout.0;
     let all: Vec<_> =
         pairs(plan).into_iter().flat_map(|pair| (0..plan.paths).map(move |p| (pair, p))).collect();
     loop {
         let down = all.iter().find(|(pair, path)| state(driver, *pair, *path) != PathState::Up);
         let Some(((from, to), path)) = down else { return Ok(()) };
-        if driver.world.now() > end {
+        if driver.cluster.now() > end {
             return broken!(
                 24,
-                driver.world.now(),
+                driver.cluster.now(),
                 "path {path} from host {from} to host {to} is not up, though nothing has been lost for long"
             );
         }
@@ -91,9 +91,9 @@ fn lose_path(driver: &mut Driver, plan: &PulsePlan, rng: &mut Rng) -> Verdict {
     lost.iter().for_each(|(from, to)| driver.set_path(*from, *to, path, true));
     // The last pulse on the path may arrive after the next one on another path.
     let alarm = (PATH_BEHIND + 1) * period_max(driver, plan) + 2 * plan.way_max();
-    let began = driver.world.now();
+    let began = driver.cluster.now();
     pass(driver, began + alarm)?;
-    let now = driver.world.now();
+    let now = driver.cluster.now();
     for (pair, by) in all.iter().flat_map(|pair| (0..plan.paths).map(move |by| (*pair, by))) {
         let expected =
             if by == usize::from(path) && lost.contains(&pair) { PathState::Lost } else { PathState::Up };
@@ -106,14 +106,14 @@ fn lose_path(driver: &mut Driver, plan: &PulsePlan, rng: &mut Rng) -> Verdict {
     let watched = 2 * plan.timing.timeout.0 + WATCHED_LEASES * driver.scenario.config.timing.lease.0;
     pass(driver, began + alarm + watched)?;
     if driver.oracle.pulses.as_ref().map(|pulsed| pulsed.silences) != silences {
-        broken!(24, driver.world.now(), "a host is suspected after one lost path")?;
+        broken!(24, driver.cluster.now(), "a host is suspected after one lost path")?;
     }
     let newest = driver.oracle.newest().id;
     for id in before.0 + 1..=newest.0 {
         let Some(decided) = driver.oracle.decisions.get(ViewId(id)) else { continue };
         if decided.view.changes.iter().any(|change| matches!(change, Change::Failed { .. })) {
             let changes = &decided.view.changes;
-            broken!(24, driver.world.now(), "view {id} follows one lost path: {changes:?}")?;
+            broken!(24, driver.cluster.now(), "view {id} follows one lost path: {changes:?}")?;
         }
     }
     lost.iter().for_each(|(from, to)| driver.set_path(*from, *to, path, false));
@@ -129,7 +129,7 @@ fn silence(driver: &mut Driver, plan: &PulsePlan, rng: &mut Rng) -> Verdict {
     if plan.paths > 1 && rng.coin() {
         let (path, delay) = (rng.below(plan.paths as u64) as u16, timeout + rng.below(3 * timeout));
         others().for_each(|other| driver.delay_path(host, other, path, delay));
-        let now = driver.world.now();
+        let now = driver.cluster.now();
         pass(driver, now + delay + plan.timing.period.0)?;
     }
     if rng.coin() {
@@ -139,12 +139,12 @@ fn silence(driver: &mut Driver, plan: &PulsePlan, rng: &mut Rng) -> Verdict {
             (0..plan.paths as u16).for_each(|path| driver.set_path(from, to, path, true));
         }
     }
-    let now = driver.world.now();
+    let now = driver.cluster.now();
     let most = timeout + timeout * 2 * u64::from(driver.scenario.config.timing.drift_ppm) / 1_000_000;
     pass(driver, now + most + 2 * plan.way_max() + plan.timing.period.0)?;
     for other in others() {
         if !driver.oracle.pulses.as_ref().is_some_and(|pulsed| pulsed.suspects(other, host)) {
-            broken!(24, driver.world.now(), "host {other} does not suspect host {host}, which is silent")?;
+            broken!(24, driver.cluster.now(), "host {other} does not suspect host {host}, which is silent")?;
         }
     }
     Ok(())

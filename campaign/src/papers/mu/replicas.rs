@@ -3,16 +3,16 @@
 
 use super::super::cluster::{self, ExperimentError, Shape};
 use super::inputs::Setting;
-use obol_fabric::{Address, Event, Fabric, Group, Instant, Layout, Limits, Machine, Name, Nanos};
-use obol_fabric_sim::{Clock, Network, Quantiles, StepInfo, What, World};
-use obol_membership::{ActiveMutant, Config, Coordinator, Kind, Start, View};
+use obol_cluster_sim::{Cluster, Process};
+use obol_fabric::{Instant, Layout, Limits, Name, Nanos};
+use obol_fabric_sim::{Clock, Network, Quantiles, StepInfo, What};
+use obol_membership::{ActiveMutant, Config, Kind};
 use obol_profiles::Testbed;
 use obol_rng::Rng;
 use obol_smr::{
     Actor, Area, Client, Grants, LoadError, Node, Operation, Pace, PullScore, Replica, ReplicaState, Service,
 };
 use std::ops::Range;
-use std::sync::Arc;
 
 const COORDINATORS: u32 = 3;
 pub(super) const REPLICAS: Range<u32> = 3..6;
@@ -55,51 +55,6 @@ impl Service for Nothing {
 
 type Mu = Node<Nothing, PullScore, Grants<false>>;
 
-#[derive(Debug)]
-pub(super) enum Role {
-    Coordinator(Box<Coordinator>),
-    Node(Box<Mu>),
-}
-
-impl Role {
-    fn replica(&self) -> Option<&Replica<Nothing, PullScore, Grants<false>>> {
-        match self {
-            Self::Coordinator(_) => None,
-            Self::Node(node) => node.replica(),
-        }
-    }
-}
-
-impl Machine for Role {
-    fn start<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        match self {
-            Self::Coordinator(machine) => machine.start(now, fabric),
-            Self::Node(machine) => machine.start(now, fabric),
-        }
-    }
-
-    fn handle<F: Fabric>(&mut self, now: Instant, event: Event<'_>, fabric: &mut F) {
-        match self {
-            Self::Coordinator(machine) => machine.handle(now, event, fabric),
-            Self::Node(machine) => machine.handle(now, event, fabric),
-        }
-    }
-
-    fn tick<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        match self {
-            Self::Coordinator(machine) => machine.tick(now, fabric),
-            Self::Node(machine) => machine.tick(now, fabric),
-        }
-    }
-
-    fn deadline(&self) -> Instant {
-        match self {
-            Self::Coordinator(machine) => machine.deadline(),
-            Self::Node(machine) => machine.deadline(),
-        }
-    }
-}
-
 /// The moments of a failover, from the leader's failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Moments {
@@ -113,7 +68,7 @@ pub(super) struct Moments {
 
 /// A running cluster.
 pub(super) struct Replicas {
-    world: World<Role>,
+    cluster: Cluster<Process<Mu>>,
     rng: Rng,
     setting: Setting,
     seed: u64,
@@ -133,10 +88,6 @@ impl Replicas {
         let timing = cluster::timing(testbed, &shape);
         let config =
             Config { release: obol_fabric::Release::THIS, timing, layout, mutant: ActiveMutant::NONE };
-        let seats: Vec<(Name, Address)> = (0..COORDINATORS)
-            .map(|n| (name("coord-", n + 1), Address { generation: 1, ..Address::region(n) }))
-            .collect();
-        let genesis = Arc::new(View::genesis(&seats, timing.lease, timing.cache_lease));
         let network = Network {
             permit: super::inputs::CHANGE,
             link_timeout: super::inputs::LINK_TIMEOUT,
@@ -144,21 +95,21 @@ impl Replicas {
             count: false,
             ..cluster::network(testbed, &shape)
         };
-        let mut world = World::new(layout, network, seed);
+        let mut cluster = Cluster::new(config, COORDINATORS, network, seed);
         let mut model = testbed.model.clone();
         model.interval = Quantiles::fixed(super::inputs::TURN_EVERY);
         model.inline_bytes = super::inputs::INLINE_BYTES;
-        world.calibrate(model);
+        cluster.calibrate(model);
         let mut rng = Rng::new(seed ^ 0x6d75_0000_0000_0000);
         for node in 0..=CLIENT {
             let drawn = rng.next_u64();
-            let start = Start::new(config, &genesis, [], drawn);
-            let role = if node < COORDINATORS {
-                Role::Coordinator(Box::new(start.coordinator(node as u16 + 1)))
+            let start = cluster.start(drawn);
+            let process = if node < COORDINATORS {
+                Process::Coordinator(Box::new(start.coordinator(node as u16 + 1)))
             } else if node == CLIENT {
                 let client = Client::new(area, drawn, CLIENT_POLLS_EVERY, RETRY_INTERVAL);
                 let member = start.member(Kind::App, name("smrc-", node));
-                Role::Node(Box::new(Node::new(member, Actor::Client(Box::new(client)))))
+                Process::Member(Box::new(Node::new(member, Actor::Client(Box::new(client)))))
             } else {
                 let pace = Pace {
                     poll_every: setting.poll_every,
@@ -170,19 +121,18 @@ impl Replicas {
                 let may_bootstrap = node == REPLICAS.start;
                 let replica = if may_bootstrap { replica.founding(drawn, VOTERS) } else { replica };
                 let member = start.member(Kind::App, name("smr-", node));
-                Role::Node(Box::new(Node::new(member, Actor::Replica(Box::new(replica)))))
+                Process::Member(Box::new(Node::new(member, Actor::Replica(Box::new(replica)))))
             };
-            let groups = if node < COORDINATORS { Group::Coordinators.bit() } else { 0 };
             let clock = Clock::new(Instant(1_000_000 + rng.below(1 << 40)), 0);
-            world.add(role, clock, groups | Group::Everyone.bit());
+            cluster.add_process(process, clock);
         }
-        let mut replicas = Self { world, rng, setting, seed };
+        let mut replicas = Self { cluster, rng, setting, seed };
         replicas.settle()?;
         Ok(replicas)
     }
 
     fn replica(&self, node: u32) -> Option<&Replica<Nothing, PullScore, Grants<false>>> {
-        self.world.machine(node).replica()
+        self.cluster.member(node).and_then(Node::replica)
     }
 
     /// The voter with this id: its place in the configuration.
@@ -194,20 +144,20 @@ impl Replicas {
 
     /// Waits until the voter with the lowest id leads, and all others follow it with everything.
     fn settle(&mut self) -> Result<(), ExperimentError> {
-        let until = self.world.now() + STEADY_WITHIN;
+        let until = self.cluster.now() + STEADY_WITHIN;
         let every = self.setting.look_every.0;
         while !self.is_steady() {
-            if self.world.now() > until {
+            if self.cluster.now() > until {
                 let states: Vec<Option<ReplicaState>> =
                     REPLICAS.map(|node| self.replica(node).map(Replica::state)).collect();
                 let within = Nanos(STEADY_WITHIN);
                 return Err(self.failed(&format!("not steady within {within}: {states:?}")));
             }
-            self.run_for(every);
+            self.cluster.run_for(every);
         }
         // A random point between two looks.
         let more = self.rng.below(2 * every);
-        self.run_for(SETTLED_AFTER * every + more);
+        self.cluster.run_for(SETTLED_AFTER * every + more);
         if self.is_steady() { Ok(()) } else { Err(self.failed("it does not stay steady")) }
     }
 
@@ -225,22 +175,17 @@ impl Replicas {
         ExperimentError(format!("seed {}, looks each {look_every}: {what}", self.seed))
     }
 
-    fn run_for(&mut self, nanos: u64) {
-        let end = self.world.now() + nanos;
-        self.world.run_until(end);
-    }
-
     fn step(&mut self) -> Result<StepInfo, ExperimentError> {
-        self.world.step().ok_or_else(|| self.failed("nothing is left to happen"))
+        self.cluster.step().ok_or_else(|| self.failed("nothing is left to happen"))
     }
 
     /// The leader is delayed (7.3): it runs no more, and its memory answers. When another one serves it
     /// continues, and leads again.
     pub(super) fn delay(&mut self) -> Result<Moments, ExperimentError> {
         let leader = self.leader()?;
-        self.world.freeze(leader);
+        self.cluster.freeze(leader);
         let moments = self.succeed(leader)?;
-        self.world.thaw(leader);
+        self.cluster.thaw(leader);
         self.settle()?;
         Ok(moments)
     }
@@ -248,7 +193,7 @@ impl Replicas {
     /// The leader's process dies: its memory answers no more.
     pub(super) fn kill(&mut self) -> Result<Moments, ExperimentError> {
         let leader = self.leader()?;
-        self.world.kill(leader);
+        self.cluster.kill(leader);
         self.succeed(leader)
     }
 
@@ -258,12 +203,12 @@ impl Replicas {
 
     /// Follows the failover from a leader that has just failed.
     fn succeed(&mut self, leader: u32) -> Result<Moments, ExperimentError> {
-        let began = self.world.now();
+        let began = self.cluster.now();
         let term = self.replica(leader).map(Replica::term).unwrap_or_default();
         let heir = self.voter(1).ok_or_else(|| self.failed("there is no successor"))?;
         let (mut detected, mut switched) = (None, None);
         let until = began + super::inputs::LINK_TIMEOUT.min.0 + STEADY_WITHIN;
-        while self.world.now() < until {
+        while self.cluster.now() < until {
             let info = self.step()?;
             let is_turn = matches!(info.what, What::Step | What::Permitted);
             if !is_turn || !REPLICAS.contains(&info.node) {
@@ -302,9 +247,9 @@ impl Replicas {
         // The first one waits for the client's session, which is an entry of its own.
         for n in 0..=count {
             let operation = Operation::Propose(vec![0xa5; bytes].into());
-            let begun = self.world.with_machine(CLIENT, |role, now, port| match role {
-                Role::Node(node) => node.client().map(|client| client.begin(now, operation, port).is_ok()),
-                Role::Coordinator(_) => None,
+            let begun = self.cluster.with_machine(CLIENT, |process, now, port| {
+                let client = process.member_mut().and_then(Node::client)?;
+                Some(client.begin(now, operation, port).is_ok())
             });
             if begun.flatten() != Some(true) {
                 return Err(self.failed("the client cannot propose"));
@@ -317,10 +262,10 @@ impl Replicas {
 
     /// Waits until the client has its answer.
     fn one(&mut self, leader: u32) -> Result<Nanos, ExperimentError> {
-        let until = self.world.now() + STEADY_WITHIN;
+        let until = self.cluster.now() + STEADY_WITHIN;
         let before = self.replica(leader).map(Replica::last).unwrap_or_default();
         let (mut taken, mut committed) = (None, None);
-        while self.world.now() < until {
+        while self.cluster.now() < until {
             let info = self.step()?;
             if info.node == leader && info.what == What::Step {
                 let replica = self.replica(leader);
@@ -331,8 +276,8 @@ impl Replicas {
                     committed = Some(info.time);
                 }
             }
-            let Role::Node(client) = self.world.machine_mut(CLIENT) else { break };
-            if client.client().is_some_and(|client| client.take().is_some()) {
+            let client = self.cluster.machine_mut(CLIENT).member_mut().and_then(Node::client);
+            if client.is_some_and(|client| client.take().is_some()) {
                 let times = taken.zip(committed).map(|(taken, committed)| Nanos(committed - taken));
                 return times.ok_or_else(|| self.failed("an answer came before its entry was committed"));
             }
