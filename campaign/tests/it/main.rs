@@ -2,10 +2,13 @@
 //! that it shares.
 
 mod campaign;
+mod disaster;
 mod fide;
 mod fide_schedules;
 mod marks;
 mod papers;
 mod pulses;
+mod recoveries;
+mod recovery;
 mod reproductions;
 mod scripts;
