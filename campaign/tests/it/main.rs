@@ -3,6 +3,7 @@
 
 mod campaign;
 mod disaster;
+mod drift;
 mod fide;
 mod fide_schedules;
 mod marks;

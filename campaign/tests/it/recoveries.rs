@@ -4,7 +4,7 @@
 
 use crate::disaster::{COORDINATORS, LEASE, LONG_LEASE, Post, Run, acceptor};
 use obol_fabric::{Incarnation, Nanos};
-use obol_membership::View;
+use obol_membership::{Coordinator, View};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ impl Incarnations {
     /// Collects them; an incarnation of two joins is the result.
     fn collect(&mut self, run: &Run, nodes: u32) -> Option<String> {
         for node in 0..nodes {
-            for member in &run.world.machine(node).view().members {
+            for member in &run.cluster.view(node).members {
                 let before = *self.0.entry(member.incarnation).or_insert(member.token);
                 if before != member.token {
                     return Some(format!(
@@ -60,22 +60,22 @@ fn run(seed: u64, planted: Planted, reached: &mut BTreeMap<String, u32>) -> Opti
     match before {
         Before::Shortened => {
             run.set_lease(given_up, LONG_LEASE);
-            let long = |run: &Run, node: u32| run.world.machine(node).view().lease == Nanos(LONG_LEASE);
+            let long = |run: &Run, node: u32| run.cluster.view(node).lease == Nanos(LONG_LEASE);
             run.until("leases are long", |run| {
-                Run::agents().all(|n| long(run, n) && run.holds(n) == Some(run.world.machine(n).view().id))
+                Run::agents().all(|n| long(run, n) && run.holds(n) == Some(run.cluster.view(n).id))
             });
             run.run_below(LEASE);
-            run.cut(given_up);
+            run.cluster.cut_apart(&[given_up]);
             run.set_lease(rest[0], LEASE);
             run.until("leases are short", |run| rest.iter().all(|n| !long(run, *n)));
         }
         Before::Joined(cache) => {
-            rest.iter().for_each(|node| run.cut(*node));
+            rest.iter().for_each(|node| run.cluster.cut_apart(&[*node]));
             let late = run.add(if cache { Post::Cache } else { Post::Agent }, None);
-            rest.iter().for_each(|node| run.cut(*node));
+            rest.iter().for_each(|node| run.cluster.cut_apart(&[*node]));
             lost.push(late);
             run.until("it joins", |run| {
-                let who = |node: u32| run.world.machine(node).view();
+                let who = |node: u32| run.cluster.view(node);
                 let has = |node: u32| who(node).members.iter().any(|m| m.address.region == late);
                 has(late) && has(given_up) && run.holds(given_up).is_some()
             });
@@ -84,18 +84,18 @@ fn run(seed: u64, planted: Planted, reached: &mut BTreeMap<String, u32>) -> Opti
         }
     }
     for node in 0..COORDINATORS {
-        run.world.kill(node);
+        run.cluster.kill(node);
     }
-    run.heal();
+    run.cluster.heal_all();
     // They share a host, or at least a network.
-    run.cut_apart(&lost);
+    run.cluster.cut_apart(&lost);
     run.run_below(LEASE / 4);
     let nodes = COORDINATORS + Run::agents().len() as u32 + lost.len() as u32 - 1;
     if let Some(wrong) = incarnations.collect(&run, nodes) {
         return Some(wrong);
     }
     let newest = |run: &Run| {
-        let views = rest.iter().map(|node| Arc::clone(run.world.machine(*node).view()));
+        let views = rest.iter().map(|node| Arc::clone(run.cluster.view(*node)));
         views.max_by_key(|view| view.rank()).expect("an agent is left")
     };
     let found = newest(&run);
@@ -106,14 +106,14 @@ fn run(seed: u64, planted: Planted, reached: &mut BTreeMap<String, u32>) -> Opti
         let right = found.recovered(vec![acceptor(node, number)], Nanos(LEASE));
         let recovered = planted(found, right);
         assert_eq!(run.add(Post::Coordinator(number), Some(recovered.clone())), node);
-        run.cut_apart(&lost);
+        run.cluster.cut_apart(&lost);
         (node, recovered)
     };
     let (mut leader, mut recovered) = recover(&mut run, &found, 4);
     let twice = run.rng.coin();
     if twice {
         run.run_below(LEASE);
-        run.world.kill(leader);
+        run.cluster.kill(leader);
         retired.push(4);
         // The operator has the first recovery's view.
         let known = [recovered.clone(), View::clone(&newest(&run))];
@@ -131,7 +131,7 @@ fn run(seed: u64, planted: Planted, reached: &mut BTreeMap<String, u32>) -> Opti
     }
     run.run_below(2 * LEASE);
     let fresh = run.add(Post::Agent, Some(recovered.clone()));
-    run.cut_apart(&lost);
+    run.cluster.cut_apart(&lost);
     let acting: Vec<u32> = rest.iter().copied().chain([fresh]).collect();
     run.until("agents act again", |run| {
         let acts = |node: &u32| run.holds(*node).is_some_and(|held| held > recovered.id);
@@ -139,14 +139,16 @@ fn run(seed: u64, planted: Planted, reached: &mut BTreeMap<String, u32>) -> Opti
     });
     // A coordinator of the first set comes back with its memory.
     let old = run.rng.below(u64::from(COORDINATORS)) as u32;
-    let own = run.world.machine(old).view().as_ref().clone();
+    let own = run.cluster.view(old).as_ref().clone();
     let machine = run.machine(old, Some(own));
-    run.world.restart(old, machine, true);
-    run.until("the one that came back hears that it was given up", |run| run.world.machine(old).is_retired());
+    run.cluster.restart(old, machine, true);
+    run.until("the one that came back hears that it was given up", |run| {
+        run.cluster.coordinator(old).is_some_and(Coordinator::is_retired)
+    });
     run.run_for(2 * LONG_LEASE);
     let all = fresh + 1;
     let twofold = incarnations.collect(&run, all);
-    let view = run.world.machine(leader).view();
+    let view = run.cluster.view(leader);
     assert!(view.retired.iter().eq(retired.iter().copied()), "seed {seed}: later views keep them");
     twofold.or(run.overlap)
 }

@@ -5,7 +5,7 @@
 
 use crate::disaster::{AGENTS, COORDINATORS, LEASE, LONG_LEASE, Post, Run, acceptor};
 use obol_fabric::Nanos;
-use obol_membership::{Kind, Start, View};
+use obol_membership::{Coordinator, Kind, View};
 use std::sync::Arc;
 
 const SEEDS: u64 = 800;
@@ -30,7 +30,7 @@ struct Marks {
 impl Run {
     /// The new coordinator decides alone, and the retired ones stay out.
     fn ends_well(&self, old: u32, seed: u64) {
-        let newest = Arc::clone(self.world.machine(NEW.0).view());
+        let newest = Arc::clone(self.cluster.view(NEW.0));
         assert_eq!(
             newest.acceptors,
             [acceptor(NEW.0, NEW.1)],
@@ -39,8 +39,7 @@ impl Run {
         assert!(newest.retired.iter().eq(1..=COORDINATORS as u16), "seed {seed}");
         assert!(newest.of_kind(Kind::Coordinator).all(|m| m.proposer == NEW.1), "seed {seed}: {newest:?}");
         // It would not start again, even without any message.
-        let again =
-            Start::new(self.config, &self.genesis, [self.world.machine(old).view().as_ref().clone()], seed);
+        let again = self.cluster.start_with([self.cluster.view(old).as_ref().clone()], seed);
         assert!(again.coordinator(old as u16 + 1).is_retired(), "seed {seed}");
     }
 }
@@ -53,14 +52,14 @@ fn run(seed: u64, planted: Planted, marks: &mut Marks) -> Option<String> {
     let all_hold = |run: &Run| Run::agents().all(|node| run.holds(node).is_some());
     run.until("all agents join", all_hold);
     // The view known from an earlier observation, or a file.
-    let early = run.world.machine(COORDINATORS).view().as_ref().clone();
+    let early = run.cluster.view(COORDINATORS).as_ref().clone();
     // One host may be cut off in the end, and the operator abandons it. The others may miss earlier
     // decisions.
     let given_up = COORDINATORS + run.rng.below(u64::from(AGENTS)) as u32;
     let asks_it = run.rng.coin();
     let deaf = !asks_it && run.rng.coin();
     if deaf {
-        Run::agents().filter(|node| *node != given_up).for_each(|node| run.cut(node));
+        Run::agents().filter(|node| *node != given_up).for_each(|node| run.cluster.cut_apart(&[node]));
     }
     // An operator lengthens leases; some coordinators may miss the request, and some agents the
     // result.
@@ -68,27 +67,27 @@ fn run(seed: u64, planted: Planted, marks: &mut Marks) -> Option<String> {
     run.set_lease(given_up, lease);
     run.run_below(LEASE);
     if !asks_it && !deaf {
-        run.cut(given_up);
+        run.cluster.cut_apart(&[given_up]);
     }
     run.run_below(LEASE / 2);
     for node in 0..COORDINATORS {
-        run.world.kill(node);
+        run.cluster.kill(node);
         run.run_below(2_000);
     }
     if deaf {
-        run.heal();
-        run.cut(given_up);
+        run.cluster.heal_all();
+        run.cluster.cut_apart(&[given_up]);
     }
     run.run_below(LEASE / 4);
     // The newest view of the reachable processes, or an older one from a file if none is reachable.
     let asked = Run::agents().filter(|node| asks_it || *node != given_up);
-    let known = asked.map(|node| run.world.machine(node).view().as_ref().clone());
+    let known = asked.map(|node| run.cluster.view(node).as_ref().clone());
     let found = known.chain([early]).max_by_key(|view| view.rank()).expect("somebody knows a view");
     for node in Run::agents() {
         let Some(holder) = run.holds(node) else { continue };
         marks.held += 1;
         marks.held_unknown += u32::from(holder > found.id);
-        let view = run.world.machine(node).view();
+        let view = run.cluster.view(node);
         marks.held_long += u32::from(view.id == holder && view.lease == Nanos(LONG_LEASE));
     }
     // The operator states the maximum lease of an abandoned host if it may exceed the profile's.
@@ -96,26 +95,28 @@ fn run(seed: u64, planted: Planted, marks: &mut Marks) -> Option<String> {
     let recovered = View { wait: planted.unwrap_or(recovered.wait), ..recovered };
     assert_eq!(run.add(Post::Coordinator(NEW.1), Some(recovered.clone())), NEW.0);
     if !asks_it {
-        run.cut(given_up);
+        run.cluster.cut_apart(&[given_up]);
     }
     run.run_below(4 * LEASE);
     // A minority comes back, with its memory and without a message: its host shows the view in its
     // region.
     let old = run.rng.below(u64::from(COORDINATORS)) as u32;
-    let own = run.world.machine(old).view().as_ref().clone();
+    let own = run.cluster.view(old).as_ref().clone();
     let machine = run.machine(old, Some(own));
-    run.world.restart(old, machine, true);
+    run.cluster.restart(old, machine, true);
     marks.came_back += 1;
-    run.until("the one that came back hears that it was given up", |run| run.world.machine(old).is_retired());
+    run.until("the one that came back hears that it was given up", |run| {
+        run.cluster.coordinator(old).is_some_and(Coordinator::is_retired)
+    });
     let rest: Vec<u32> = Run::agents().filter(|node| asks_it || *node != given_up).collect();
     run.until("agents act again", |run| {
-        let view = run.world.machine(NEW.0).view();
+        let view = run.cluster.view(NEW.0);
         let acts = |node: &u32| run.holds(*node).is_some_and(|held| held > recovered.id);
-        rest.iter().all(acts) && rest.iter().all(|node| run.world.machine(*node).view().id == view.id)
+        rest.iter().all(acts) && rest.iter().all(|node| run.cluster.view(*node).id == view.id)
     });
     run.run_for(4 * LONG_LEASE);
     if !asks_it {
-        assert!(run.world.machine(given_up).view().id < recovered.id, "it is cut off");
+        assert!(run.cluster.view(given_up).id < recovered.id, "it is cut off");
         assert_eq!(run.holds(given_up), None, "seed {seed}: nobody renews its lease");
         marks.shut_out += 1;
     }

@@ -6,7 +6,6 @@ mod announcements;
 mod caches;
 mod clearing;
 mod common;
-mod drift;
 mod durations;
 mod engine_model;
 mod flapping;
