@@ -12,7 +12,7 @@ use obol_fabric::{Incarnation, Instant, Name, Nanos, SeatStatus, host, page};
 use obol_fabric_sim::{Clock, Network, State};
 use obol_membership::consensus::Head;
 use obol_membership::view::coordinator_name;
-use obol_membership::{ActiveMutant, Coordinator, Kind, Member, View};
+use obol_membership::{ActiveMutant, Kind, View};
 use obol_node::Deployment;
 use obol_node::deployment::{app_node_names, cache_name};
 use obol_observe::judge::{self, Expected};
@@ -180,9 +180,7 @@ impl Cluster {
 
     fn has_left(&self, (node, seat): NodeSeat) -> bool {
         if seat == 0 {
-            let tapped = self.driver.cluster.machine(node);
-            return tapped.member().is_some_and(Member::has_left)
-                || tapped.coordinator().is_some_and(Coordinator::has_left);
+            return self.driver.cluster.machine(node).process.has_left();
         }
         let Some(program) = self.driver.cluster.program(node, seat) else { return true };
         !self.driver.oracle.newest().members.iter().any(|member| member.address == program.address())

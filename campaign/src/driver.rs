@@ -17,7 +17,7 @@ use obol_fabric_sim::{Network, StepInfo, What};
 use obol_membership::consensus::{SlotState, SlotWord};
 use obol_membership::recorder::Record;
 use obol_membership::view::{Departed, JOIN_WINDOW, Newcomer, Reason};
-use obol_membership::{Change, Coordinator, Kind, Member, Role, Start, View, wire};
+use obol_membership::{Change, Coordinator, Kind, Start, View, wire};
 use obol_rng::Rng;
 use std::fmt;
 use std::sync::Arc;
@@ -604,9 +604,7 @@ impl Driver {
         let mut live = Vec::new();
         for node in 0..self.scenario.nodes() {
             let tapped = self.cluster.machine(node);
-            let left = tapped.member().is_some_and(Member::has_left)
-                || tapped.coordinator().is_some_and(Coordinator::has_left);
-            if self.cluster.is_dead(node) || left {
+            if self.cluster.is_dead(node) || tapped.process.has_left() {
                 continue;
             }
             let address = self.cluster.address(node);

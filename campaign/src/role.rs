@@ -5,7 +5,7 @@ use super::marks::{Mark, Marks};
 use obol_cluster_sim::{ClusterMachine, Process};
 use obol_fabric::{Event, Fabric, Instant, Machine, Nanos, ViewId};
 use obol_membership::wire::{Message, Refusal};
-use obol_membership::{Coordinator, Member, Role, View};
+use obol_membership::{Coordinator, Member, View};
 use std::sync::Arc;
 
 /// The first bytes of messages with a mark: CLEAR, a join's reply, a nudge, an announcement by

@@ -5,7 +5,7 @@ use obol_fabric::{Address, Group, Instant, Name, Nanos, ViewId, memory, page, re
 use obol_fabric_sim::{Clock, Network, State, World};
 use obol_membership::recorder::Stamped;
 use obol_membership::view::coordinator_name;
-use obol_membership::{Config, Coordinator, Role, Start, View, poll};
+use obol_membership::{Config, Coordinator, Start, View, poll};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

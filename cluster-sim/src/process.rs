@@ -1,6 +1,6 @@
 //! What runs at a node of a cluster.
 
-use obol_fabric::{Event, Fabric, Instant, Machine, Release};
+use obol_fabric::{Event, Fabric, Instant, Machine};
 use obol_membership::{Coordinator, Role, View};
 use std::sync::Arc;
 
@@ -64,29 +64,20 @@ impl<P: Machine> Machine for Process<P> {
     }
 }
 
-impl<P: Role> Role for Process<P> {
-    fn view(&self) -> &Arc<View> {
+impl<P: Role> Process<P> {
+    /// The newest view that it knows.
+    pub fn view(&self) -> &Arc<View> {
         either!(self, machine => Role::view(&**machine))
     }
 
-    fn leave<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+    /// Requests a graceful leave.
+    pub fn leave<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         either!(self, machine => Role::leave(&mut **machine, now, fabric));
     }
 
-    fn is_ready(&self) -> bool {
-        either!(self, machine => machine.is_ready())
-    }
-
-    fn has_left(&self) -> bool {
+    /// Whether the cluster has removed it at its request.
+    pub fn has_left(&self) -> bool {
         either!(self, machine => Role::has_left(&**machine))
-    }
-
-    fn refused_by(&self) -> Option<Release> {
-        either!(self, machine => Role::refused_by(&**machine))
-    }
-
-    fn is_retired(&self) -> bool {
-        either!(self, machine => Role::is_retired(&**machine))
     }
 }
 

@@ -7,7 +7,7 @@ use obol_fabric::{Limits, Nanos};
 use obol_fabric_sim::{Delay, Network};
 use obol_membership::Timing;
 use obol_rng::Rng;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 /// Coordinators 1 to 3, at the first nodes.
 pub const COORDINATORS: u32 = 3;
@@ -27,6 +27,11 @@ pub const THINK: u64 = 100_000;
 /// A client repeats a request without an answer after this time, and then up to 32 times as late.
 pub const AGAIN_EVERY: Nanos = Nanos::from_micros(300);
 pub const AGAIN_EVERY_MAX: Nanos = Nanos(32 * AGAIN_EVERY.0);
+/// The faults of [`ServiceRun::inject_into`]: death, freeze, cut off from the coordinators in both
+/// directions or in one, death after a cut.
+pub const FAULTS: u64 = 5;
+/// Those that are over when the victim may still be removed.
+pub const LINGERING: RangeInclusive<u64> = 1..=3;
 /// Time between two looks whether the service is as expected.
 const LOOK: u64 = 20_000;
 
@@ -194,6 +199,47 @@ pub trait ServiceRun {
                 }
             }
         }
+    }
+
+    /// Injects one of [`FAULTS`] into servers.
+    fn inject_into(
+        &mut self,
+        fault: u64,
+        victims: Range<u32>,
+        servers: Range<u32>,
+        clients: Range<u32>,
+    ) -> Result<(), String> {
+        match fault {
+            0 => victims.for_each(|victim| self.cluster().kill(victim)),
+            1 => {
+                victims.clone().for_each(|victim| self.cluster().freeze(victim));
+                // It resumes what it had begun, before or after the others notice.
+                self.pause(900_000)?;
+                victims.for_each(|victim| self.cluster().thaw(victim));
+            }
+            2 => {
+                self.cut_off(&victims, &clients, true);
+                self.pause(900_000)?;
+            }
+            // It receives nothing but can send: the view without it is decided while its lease
+            // runs.
+            3 => {
+                self.cut_off(&victims, &clients, false);
+                victims.for_each(|victim| self.cluster().suspect(victim, 0));
+                self.pause(600_000)?;
+            }
+            // What is not replicated dies with it. A longer cut would be a fault of its own.
+            _ => {
+                for victim in victims.clone() {
+                    for server in servers.clone().filter(|server| !victims.contains(server)) {
+                        self.cluster().cut_link(victim, server);
+                    }
+                }
+                self.pause(70_000)?;
+                victims.for_each(|victim| self.cluster().kill(victim));
+            }
+        }
+        Ok(())
     }
 
     /// Starts a node's next life, without the memory of the one before.

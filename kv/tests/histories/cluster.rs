@@ -2,8 +2,8 @@
 
 use crate::history::{History, bytes};
 use obol_cluster_sim::service::{
-    self, AFTERMATH, AGAIN_EVERY, COORDINATORS, FAULTS_LAST, LEASE, OPERATIONS_MAX, POLL_EVERY, ServiceRun,
-    THINK,
+    self, AFTERMATH, AGAIN_EVERY, COORDINATORS, FAULTS, FAULTS_LAST, LEASE, LINGERING, OPERATIONS_MAX,
+    POLL_EVERY, ServiceRun, THINK,
 };
 use obol_cluster_sim::{Cluster, Process};
 use obol_fabric::{Instant, Layout, Limits, Name};
@@ -389,45 +389,15 @@ impl Cache {
         // A process with all its threads, or one thread.
         let process = self.serves(victim).map_or(0, |(process, _)| process);
         let victims = if self.rng.coin() { self.nodes_of(process) } else { victim..victim + 1 };
-        let fault = self.rng.below(5);
-        self.lingers = matches!(fault, 1..=3);
+        let fault = self.rng.below(FAULTS);
+        self.lingers = LINGERING.contains(&fault);
         // An idle member goes as well, which may move a client to another block.
         let idle = u64::from(CLIENTS.start - all.end);
         if idle > 0 && self.rng.coin() {
             let gone = all.end + self.rng.below(idle) as u32;
             self.cluster.kill(gone);
         }
-        match fault {
-            0 => victims.for_each(|victim| self.cluster.kill(victim)),
-            1 => {
-                victims.clone().for_each(|victim| self.cluster.freeze(victim));
-                // It resumes what it had begun, before or after the others notice.
-                self.pause(900_000)?;
-                victims.for_each(|victim| self.cluster.thaw(victim));
-            }
-            2 => {
-                self.cut_off(&victims, &CLIENTS, true);
-                self.pause(900_000)?;
-            }
-            // It receives nothing but can send: the view without it is decided while its lease
-            // runs.
-            3 => {
-                self.cut_off(&victims, &CLIENTS, false);
-                victims.for_each(|victim| self.cluster.suspect(victim, 0));
-                self.pause(600_000)?;
-            }
-            // PUTs that are not replicated die with it. A longer cut would be a fault of its own.
-            _ => {
-                for victim in victims.clone() {
-                    for server in self.servers().filter(|server| !victims.contains(server)) {
-                        self.cluster.cut_link(victim, server);
-                    }
-                }
-                self.pause(70_000)?;
-                victims.for_each(|victim| self.cluster.kill(victim));
-            }
-        }
-        Ok(())
+        self.inject_into(fault, victims, all, CLIENTS)
     }
 
     /// Whether a shard is not served because the state is missing.

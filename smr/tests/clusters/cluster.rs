@@ -5,8 +5,8 @@ mod work;
 use crate::history::{Act, History, Puts, Watched, bytes, stamped_by_client};
 use crate::oracle::{Oracle, Seen};
 use obol_cluster_sim::service::{
-    self, AFTERMATH, AGAIN_EVERY, AGAIN_EVERY_MAX, COORDINATORS, FAULTS_LAST, LEASE, OPERATIONS_MAX,
-    POLL_EVERY, ServiceRun, THINK,
+    self, AFTERMATH, AGAIN_EVERY, AGAIN_EVERY_MAX, COORDINATORS, FAULTS, FAULTS_LAST, LEASE, LINGERING,
+    OPERATIONS_MAX, POLL_EVERY, ServiceRun, THINK,
 };
 use obol_cluster_sim::{Cluster, Process};
 use obol_fabric::memory::copy_out;
@@ -399,37 +399,9 @@ impl<D: Detector, G: Guard> Store<D, G> {
     fn inject(&mut self) -> Result<(), String> {
         let leader = self.recover()?;
         let victim = if self.rng.permille(800) { leader } else { self.any_replica() };
-        let fault = self.rng.below(5);
-        self.lingers = matches!(fault, 1..=3);
-        match fault {
-            0 => self.cluster.kill(victim),
-            1 => {
-                self.cluster.freeze(victim);
-                // It resumes what it had begun, before or after the others notice.
-                self.pause(900_000)?;
-                self.cluster.thaw(victim);
-            }
-            2 => {
-                self.cut_off(&(victim..victim + 1), &CLIENTS, true);
-                self.pause(900_000)?;
-            }
-            // It receives nothing but can send: the view without it is decided while its lease
-            // runs.
-            3 => {
-                self.cut_off(&(victim..victim + 1), &CLIENTS, false);
-                self.cluster.suspect(victim, 0);
-                self.pause(600_000)?;
-            }
-            // What is not replicated dies with it.
-            _ => {
-                for peer in REPLICAS.filter(|peer| *peer != victim) {
-                    self.cluster.cut_link(victim, peer);
-                }
-                self.pause(70_000)?;
-                self.cluster.kill(victim);
-            }
-        }
-        Ok(())
+        let fault = self.rng.below(FAULTS);
+        self.lingers = LINGERING.contains(&fault);
+        self.inject_into(fault, victim..victim + 1, REPLICAS, CLIENTS)
     }
 
     /// The leader's replication plane stops. Clients have to get answers, and more than those that are
