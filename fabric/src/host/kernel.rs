@@ -1,7 +1,13 @@
-//! Calls of the kernel that nix does not have, and that belong to no other module.
+//! Calls of the kernel that nix does not have, and that belong to no other module; limits of a process.
 #![allow(unsafe_code)]
 
+use nix::sys::resource::{Resource, getrlimit};
 use std::io;
+
+/// What this process may use of a resource; `None` if that has no limit.
+pub fn soft_limit(resource: Resource) -> Option<u64> {
+    getrlimit(resource).ok().map(|(soft, _)| soft).filter(|limit| *limit != libc::RLIM_INFINITY)
+}
 
 /// Commands of linux/membarrier.h; libc does not have them yet.
 const QUERY: libc::c_int = 0;

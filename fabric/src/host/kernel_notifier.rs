@@ -314,16 +314,12 @@ mod tests {
     use crate::endpoint::transport::Transport;
     use crate::endpoint::{Owner, Wait};
     use crate::host::test::{Root, made, name};
-    use crate::host::{Cluster, clock};
+    use crate::host::{Cluster, clock, multicast};
     use crate::shm::Endpoint;
     use core::time::Duration;
-    use nix::sys::socket::setsockopt;
-    use nix::{setsockopt_impl, sockopt_impl};
     use std::net::{Ipv4Addr, UdpSocket};
     use std::sync::mpsc;
     use std::thread::JoinHandle;
-
-    sockopt_impl!(SendOn, SetOnly, libc::IPPROTO_IP, libc::IP_MULTICAST_IF, libc::ip_mreqn);
 
     fn endpoint(cluster: &Cluster, who: &str) -> Endpoint {
         let owner = Owner { kind: 1, name: name(who), region: None, groups: 2 };
@@ -333,8 +329,7 @@ mod tests {
     /// Sends datagrams as any user of this host can.
     fn sender() -> UdpSocket {
         let socket = UdpSocket::bind("0.0.0.0:0").expect("bound");
-        let lo = notice_listener::on_this_host(Ipv4Addr::UNSPECIFIED).expect("there is one");
-        setsockopt(&socket, SendOn, &lo).expect("set");
+        multicast::send_by(&socket, notice_listener::INTERFACE).expect("set");
         socket
     }
 

@@ -5,6 +5,7 @@
 
 use crate::host::error::HostError;
 use crate::host::fork::{self, OwnerProcess};
+use crate::host::kernel::soft_limit;
 use core::num::NonZeroUsize;
 use core::ops::{Deref, Range};
 use core::ptr::NonNull;
@@ -12,7 +13,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, posix_fallocate};
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, munmap};
-use nix::sys::resource::{Resource, getrlimit};
+use nix::sys::resource::Resource;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -73,7 +74,7 @@ impl Drop for Mapping {
 /// Creates a file of `bytes` zeros, with all space reserved.
 pub(crate) fn create(path: &Path, bytes: usize) -> Result<Mapping, HostError> {
     // Beyond this limit the kernel would send a signal that ends the program.
-    if getrlimit(Resource::RLIMIT_FSIZE).is_ok_and(|(limit, _)| limit < bytes as u64) {
+    if soft_limit(Resource::RLIMIT_FSIZE).is_some_and(|limit| limit < bytes as u64) {
         return Err(HostError::FileSize { path: path.into(), bytes });
     }
     let file = OpenOptions::new()

@@ -7,20 +7,18 @@
 //! trusted yet: [`crate::host::watch`] compares them with the seat of the process that reportedly
 //! died.
 
-use crate::host::Waker;
 use crate::host::region::Region;
+use crate::host::{Waker, multicast};
 use crate::layout::Seat;
 use crate::notice::{NOTICE_BYTES, Notice};
 use crate::types::Address;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use nix::errno::Errno;
-use nix::net::if_::if_nametoindex;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::socket::sockopt::ReuseAddr;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, setsockopt, socket};
-use nix::{setsockopt_impl, sockopt_impl};
 use obol_deaths::ebpf::{Deaths, Wakes};
 use obol_deaths::{Detection, Stage};
 use std::collections::VecDeque;
@@ -253,28 +251,14 @@ fn wait_for_report(epoll: &Epoll) -> bool {
     }
 }
 
-// Without it a socket receives every group that any socket of the host has joined.
-sockopt_impl!(ReceiveAllJoined, SetOnly, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, bool);
-// nix's `IpAddMembership` names the interface by an address, which `lo` may lack.
-sockopt_impl!(JoinOn, SetOnly, libc::IPPROTO_IP, libc::IP_ADD_MEMBERSHIP, libc::ip_mreqn);
-
-/// A group on this host's own interface.
-pub(crate) fn on_this_host(group: Ipv4Addr) -> io::Result<libc::ip_mreqn> {
-    let address = |address: Ipv4Addr| libc::in_addr { s_addr: u32::from_ne_bytes(address.octets()) };
-    let interface = if_nametoindex(INTERFACE)?.cast_signed();
-    let (imr_multiaddr, imr_address) = (address(group), address(Ipv4Addr::UNSPECIFIED));
-    Ok(libc::ip_mreqn { imr_multiaddr, imr_address, imr_ifindex: interface })
-}
-
 /// A socket that receives one group on this host's own interface, shared with other listeners.
 fn join(group: Ipv4Addr) -> io::Result<UdpSocket> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let socket = socket(AddressFamily::Inet, SockType::Datagram, flags, None)?;
     setsockopt(&socket, ReuseAddr, &true)?;
-    setsockopt(&socket, ReceiveAllJoined, &false)?;
     let address = SocketAddrV4::new(group, PORT);
     bind(socket.as_raw_fd(), &SockaddrIn::from(address))?;
-    setsockopt(&socket, JoinOn, &on_this_host(group)?)?;
+    multicast::join_only(&socket, group, INTERFACE)?;
     let socket = UdpSocket::from(socket);
     debug_assert_eq!(socket.local_addr().ok(), Some(address.into()));
     Ok(socket)
