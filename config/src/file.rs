@@ -1,6 +1,7 @@
 //! Reads files named by operators, with a size limit, and only files that cannot block the reader
 //! for ever.
 
+use nix::fcntl::OFlag;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read as _};
 use std::os::fd::AsRawFd as _;
@@ -22,7 +23,7 @@ pub enum Pipes {
 /// devices and named pipes.
 pub fn open(path: &Path, pipes: Pipes) -> io::Result<File> {
     // Otherwise the open itself waits for a writer of a pipe.
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    let file = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
     let meta = file.metadata()?;
     if meta.is_file() {
         return Ok(file);

@@ -12,20 +12,21 @@ mod raw;
 
 use crate::ebpf::EbpfError;
 use crate::pidfd;
+use crate::poll::poll;
 pub use raw::NOTICE_BYTES_MAX;
 
+use nix::errno::Errno;
+use nix::net::if_::if_nametoindex;
+use nix::poll::{PollFd, PollFlags};
 use raw::{ABI, DEVICE_NAME_BYTES, RawConfiguration, RawRegistration, UDP, VERBS};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use rustix::net::netdevice::name_to_index;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::net::Ipv6Addr;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use zerocopy::FromZeros;
 
 /// The path of the device.
@@ -197,15 +198,16 @@ impl Deadbeat {
     /// Whether the module is about to be unloaded and waits for this device and its registrations
     /// to be dropped.
     pub fn is_unloading(&self) -> bool {
-        let mut fds = [PollFd::new(&self.0, PollFlags::empty())];
-        poll(&mut fds, Some(&Timespec::default())).is_ok() && fds[0].revents().contains(PollFlags::HUP)
+        let mut fds = [PollFd::new(self.0.as_fd(), PollFlags::empty())];
+        poll(&mut fds, Some(Duration::ZERO)).is_ok()
+            && fds[0].revents().is_some_and(|ready| ready.contains(PollFlags::POLLHUP))
     }
 
     /// Sets the destinations of this open device's notices. Once; open it again for other
     /// destinations.
     pub fn configure(&self, destinations: &Destinations) -> Result<(), DeadbeatError> {
         let what = destinations.names();
-        raw::configure(&self.0, destinations.raw()?).map_err(|error| match error.raw_os_error() {
+        raw::configure(&self.0, &destinations.raw()?).map_err(|error| match error.raw_os_error() {
             Some(libc::EINVAL) => {
                 DeadbeatError::Destination { what, fault: "the kernel takes it for invalid" }
             }
@@ -328,11 +330,9 @@ impl Destinations {
 fn interface_index(name: &str) -> Result<u32, DeadbeatError> {
     let none = |error: Errno| DeadbeatError::NoDevice { what: name.to_owned(), error: error.into() };
     if name.contains('\0') {
-        return Err(none(Errno::NODEV));
+        return Err(none(Errno::ENODEV));
     }
-    let socket =
-        socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None).map_err(none)?;
-    name_to_index(socket, name).map_err(none)
+    if_nametoindex(name).map_err(none)
 }
 
 /// The process number that a pidfd names, in this process's pid namespace.

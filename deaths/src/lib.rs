@@ -8,6 +8,7 @@ pub mod deadbeat;
 mod detectors;
 pub mod ebpf;
 pub mod pidfd;
+pub mod poll;
 
 pub use detectors::Detectors;
 

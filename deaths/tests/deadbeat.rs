@@ -4,7 +4,7 @@
 
 use obol_checks::skipped;
 use obol_deaths::deadbeat::{Deadbeat, DeadbeatError, Destinations, Registration, UdpGroup, VerbsGroup};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use obol_deaths::pidfd;
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
@@ -70,8 +70,7 @@ fn victim() -> Child {
 }
 
 fn pidfd(child: &Child) -> OwnedFd {
-    let pid = Pid::from_raw(child.id().cast_signed()).expect("a process");
-    pidfd_open(pid, PidfdFlags::empty()).expect("held")
+    pidfd::open(child.id()).expect("held")
 }
 
 fn registered(deadbeat: &Deadbeat, child: &Child, dying: &[u8], dead: &[u8]) -> Registration {

@@ -1,9 +1,9 @@
 //! Clocks: what counts time, what a look at it costs, and whether it stands still.
 
 use crate::{Finding, line_of};
+use nix::time::ClockId;
 use obol_fabric::Nanos;
 use obol_fabric::host::clock;
-use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
 use std::path::Path;
 
@@ -73,13 +73,13 @@ fn counter() -> Option<Finding> {
 
 /// The time in which this host was suspended since it booted.
 fn suspended() -> Finding {
-    let read = |id| {
-        let time = clock_gettime(id);
-        Nanos((time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64))
+    let read = |id: ClockId| {
+        // Every supported kernel has both clocks.
+        id.now().map_or(Nanos::ZERO, |time| Nanos::from_std(time.into()))
     };
     // In this order, a pause between the two cannot look like a suspension.
-    let boot = read(ClockId::Boottime);
-    let slept = Nanos(boot.0.saturating_sub(read(ClockId::Monotonic).0));
+    let boot = read(ClockId::CLOCK_BOOTTIME);
+    let slept = Nanos(boot.0.saturating_sub(read(ClockId::CLOCK_MONOTONIC).0));
     if slept < SUSPENDED_MIN {
         return Finding::good("suspension", "this host was never suspended since it booted (CLOCK_BOOTTIME)");
     }

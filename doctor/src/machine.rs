@@ -1,10 +1,11 @@
 //! The kernel, cores and what else runs on them, rights and limits of this user.
 
 use crate::{Finding, line_of};
+use nix::sys::resource::Resource;
 use obol_fabric::Nanos;
 use obol_fabric::host::sched;
+use obol_fabric::host::soft_limit;
 use obol_profiles::Profile;
-use rustix::process::{Resource, getrlimit};
 use std::path::{Path, PathBuf};
 use std::thread;
 
@@ -29,7 +30,7 @@ pub(crate) fn check(profile: &Profile) -> Vec<Finding> {
     all.extend(governor());
     all.extend(idle_states());
     all.push(real_time(profile));
-    all.push(descriptors(getrlimit(Resource::Nofile).current));
+    all.push(descriptors(soft_limit(Resource::RLIMIT_NOFILE)));
     all.extend(line_of("/proc/swaps").map(|areas| swap(&areas)));
     all
 }
@@ -177,7 +178,7 @@ fn real_time(profile: &Profile) -> Finding {
             u64::from_str_radix(line, 16).ok()
         })
         .is_some_and(|set| set & 1 << SYS_NICE != 0);
-    let limit = getrlimit(Resource::Rtprio).current.map_or_else(|| "unlimited".to_owned(), |n| n.to_string());
+    let limit = soft_limit(Resource::RLIMIT_RTPRIO).map_or_else(|| "unlimited".to_owned(), |n| n.to_string());
     let rights = format!("CAP_SYS_NICE {}, RLIMIT_RTPRIO {limit}", if capability { "yes" } else { "no" });
     if sched::may_run_fifo(priority) {
         return Finding::good(

@@ -1,13 +1,13 @@
 //! The memory in which processes meet: its file system, its room and its rights.
 
 use crate::{Finding, Subject};
+use nix::sys::statfs::{TMPFS_MAGIC, statfs};
+use nix::sys::statvfs::statvfs;
 use obol_fabric::Layout;
 use obol_fabric::host::Cluster;
-use rustix::fs::{statfs, statvfs};
+use std::io;
 use std::path::Path;
 
-/// The kind of file system that is memory (`TMPFS_MAGIC`).
-const TMPFS: i64 = 0x0102_1994;
 /// Processes with a region that a host usually has at most: a coordinator, its successor, a cache,
 /// and some agents.
 const REGIONS: u64 = 16;
@@ -45,8 +45,8 @@ fn rights(root: &Path) -> Finding {
 
 fn kind(there: &Path) -> Finding {
     const CHECK: &str = "memory";
-    match statfs(there) {
-        Ok(found) if found.f_type == TMPFS => {
+    match statfs(there).map_err(io::Error::from) {
+        Ok(found) if found.filesystem_type() == TMPFS_MAGIC => {
             Finding::good(CHECK, format_args!("{} is in memory (tmpfs)", there.display()))
         }
         Ok(_) => Finding::problem(
@@ -69,7 +69,7 @@ fn room(there: &Path, subject: &Subject<'_>) -> Option<Finding> {
     const CHECK: &str = "room for regions";
     let one = Layout::new(subject.profile.limits).ok()?.bytes() as u64;
     let found = statvfs(there).ok()?;
-    let free = found.f_bavail.saturating_mul(found.f_frsize);
+    let free = found.blocks_available().saturating_mul(found.fragment_size());
     let mib = |bytes: u64| bytes >> 20;
     let text = format!(
         "{} MiB free; a region of the profile {} has {} KiB",

@@ -3,6 +3,7 @@
 
 use crate::{Finding, Subject, line_of};
 use obol_fabric::Nanos;
+use obol_fabric::host::multicast::send_from;
 use obol_fabric_verbs::found::Found;
 use obol_fabric_verbs::interfaces::interfaces;
 use obol_identity::{Duty, KEY_FILE, greet, is_open_to_all};
@@ -11,7 +12,6 @@ use obol_node::keys::needed;
 use obol_node::network::Fabric;
 use obol_node::{Hosts, Network};
 use obol_observe::{CERTIFICATE_DAYS_FEW, certificate_days, examine_keys, least_duty};
-use rustix::net::sockopt::set_ip_multicast_if;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::path::Path;
@@ -99,7 +99,7 @@ fn loops_back(interface: Ipv4Addr) -> io::Result<()> {
     socket.join_multicast_v4(&GROUP, &interface)?;
     socket.set_multicast_loop_v4(true)?;
     socket.set_multicast_ttl_v4(0)?;
-    set_ip_multicast_if(&socket, &interface)?;
+    send_from(&socket, interface)?;
     socket.set_read_timeout(Some(DATAGRAM_TIMEOUT))?;
     let text = format!("obol doctor {}", std::process::id());
     socket.send_to(text.as_bytes(), (GROUP, socket.local_addr()?.port()))?;

@@ -3,6 +3,9 @@
 //! tune`, by the same rules; `tune` measures renewals themselves, also under load.
 
 use crate::{Finding, Severity};
+use nix::sched::{CpuSet, sched_getaffinity};
+use nix::sys::prctl::set_timerslack;
+use nix::unistd::Pid;
 use obol_chaos::drills::studies::tune::{self, Counted, Measured, PAUSES};
 use obol_fabric::Nanos;
 use obol_fabric::host::clock;
@@ -11,9 +14,8 @@ use obol_observe::figures::total;
 use obol_observe::stats::{Distribution, Summary, shown};
 use obol_profiles::Profile;
 use obol_term::output::Failure;
-use rustix::thread::{CpuSet, sched_getaffinity, set_current_timer_slack};
 use serde::Serialize;
-use std::num::NonZeroU64;
+use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -74,8 +76,9 @@ pub(crate) fn measure(profile: &Profile, time: Duration) -> Result<Vec<Pauses>, 
 
 /// The cores that this process may use.
 fn cores() -> Result<Vec<u32>, Failure> {
-    let set = sched_getaffinity(None).map_err(Failure::failed)?;
-    let all = (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core));
+    let own = Pid::from_raw(0);
+    let set = sched_getaffinity(own).map_err(io::Error::from).map_err(Failure::failed)?;
+    let all = (0..CpuSet::count()).filter(|core| set.is_set(*core) == Ok(true));
     Ok(all.filter_map(|core| u32::try_from(core).ok()).collect())
 }
 
@@ -117,7 +120,7 @@ fn on(core: u32, time: Duration, priority: Option<u32>) -> std::io::Result<Distr
         // As daemons do; older kernels ignore it.
         None => drop(sched::set_slice(None, Slice::Short)),
     }
-    set_current_timer_slack(NonZeroU64::new(1))?;
+    set_timerslack(1)?;
     let mut all = Distribution::new();
     let end = Instant::now() + time;
     while Instant::now() < end {

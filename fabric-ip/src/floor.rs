@@ -3,17 +3,16 @@
 
 use super::gateway::{BareDatagrams, SessionKey};
 use crate::pulse::{Frame, FrameKind};
+use nix::sys::prctl::set_timerslack;
 use obol_fabric::host::clock;
 use obol_fabric::host::sched::{pin_to_core, run_fifo_alone, thread_usage};
 use obol_fabric::types::Instant;
 use obol_fabric::types::Nanos;
 use obol_identity::{Identity, IdentityError};
-use rustix::thread::set_current_timer_slack;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, ServerConnection, StreamOwned};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::num::NonZeroU64;
 use std::path::Path;
 use std::thread::JoinHandle;
 
@@ -177,7 +176,7 @@ impl Rhythm {
                 // Where it is not allowed, the pulses' thread does without it, too.
                 let _ = run_fifo_alone(priority);
             }
-            let _ = set_current_timer_slack(Some(NonZeroU64::MIN));
+            let _ = set_timerslack(1);
             let mut bare = BareDatagrams::open(self.at, self.hosts.saturating_sub(1))?;
             let (mut due, before) = (clock::now(), thread_usage());
             for _ in 0..self.rounds {

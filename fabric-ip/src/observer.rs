@@ -6,8 +6,10 @@ use super::connect::{ConnectError, connect};
 use super::frame::{Hello, OPERATION_BYTES_MAX, Reply, Request, Seat, Target};
 use core::mem::offset_of;
 use core::ops::Range;
+use nix::poll::{PollFd, PollFlags};
 use obol_fabric::contract::LinkError;
 use obol_fabric::host::clock;
+use obol_fabric::host::poll::poll;
 use obol_fabric::layout::{Layout, Seat as SeatLayout};
 use obol_fabric::page;
 use obol_fabric::remote::{ClockRelation, RegionCopy, TORN_READS_MAX, Taken};
@@ -15,8 +17,8 @@ use obol_fabric::rights::Role;
 use obol_fabric::types::Address;
 use obol_fabric::version::Release;
 use obol_identity::Stream;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeMap;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant as Time};
 
 /// An observer waits for a connection or an answer for this many detection bounds, and at least
@@ -238,10 +240,10 @@ fn answer<T>(
         if left.is_zero() {
             return Err(LinkError::PeerDead);
         }
-        let flags = if stream.is_stalled() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-        let span = Timespec::try_from(left).ok();
+        let flags =
+            if stream.is_stalled() { PollFlags::POLLIN | PollFlags::POLLOUT } else { PollFlags::POLLIN };
         // An error is an early return.
-        let _ = poll(&mut [PollFd::new(&*stream, flags)], span.as_ref());
+        let _ = poll(&mut [PollFd::new(stream.as_fd(), flags)], Some(left));
         stream.receive().map_err(gone)?;
     }
 }

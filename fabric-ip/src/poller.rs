@@ -1,18 +1,18 @@
 //! Rings the doorbell of an endpoint that sleeps when a gateway sends something: a thread cannot
 //! wait for a futex and a descriptor together.
 
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use obol_fabric::host::{Region, Wake};
 use obol_identity::Stream;
-use rustix::event::epoll::{self, EventData, EventFlags};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 
 /// The thread. It ends when this is dropped.
 pub(super) struct Poller {
-    epoll: Arc<OwnedFd>,
+    epoll: Arc<Epoll>,
     wake: Wake,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -20,18 +20,17 @@ pub(super) struct Poller {
 
 impl Poller {
     pub(super) fn start(region: Region) -> io::Result<Self> {
-        let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
+        let epoll = Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?);
         let wake = Wake::new()?;
-        epoll::add(&epoll, &wake, EventData::new_u64(0), EventFlags::IN)?;
+        epoll.add(&wake, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
         let stop = Arc::new(AtomicBool::new(false));
         let (waits, stopped) = (Arc::clone(&epoll), Arc::clone(&stop));
         let thread = Builder::new().name("obol-poll".to_owned()).spawn(move || {
-            let mut ready = Vec::with_capacity(8);
+            let mut ready = [EpollEvent::empty(); 8];
             while !stopped.load(Ordering::Acquire) {
-                ready.clear();
-                match epoll::wait(&waits, rustix::buffer::spare_capacity(&mut ready), None) {
+                match waits.wait(&mut ready, EpollTimeout::NONE) {
                     Ok(_) => region.ring(),
-                    Err(rustix::io::Errno::INTR) => {}
+                    Err(Errno::EINTR) => {}
                     Err(_) => return,
                 }
             }
@@ -41,17 +40,17 @@ impl Poller {
 
     /// Adds a new connection. Closing it removes it.
     pub(super) fn add(&self, stream: &Stream) -> io::Result<()> {
-        Ok(epoll::add(&self.epoll, stream, EventData::new_u64(1), EventFlags::ONESHOT)?)
+        Ok(self.epoll.add(stream, EpollEvent::new(EpollFlags::EPOLLONESHOT, 1))?)
     }
 
     /// Requests one ring when something arrives, or has arrived; and when the rest of the output can
     /// be sent.
     pub(super) fn arm(&self, stream: &Stream) -> io::Result<()> {
-        let mut flags = EventFlags::IN | EventFlags::ONESHOT;
+        let mut flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLONESHOT;
         if stream.is_stalled() {
-            flags |= EventFlags::OUT;
+            flags |= EpollFlags::EPOLLOUT;
         }
-        Ok(epoll::modify(&self.epoll, stream, EventData::new_u64(1), flags)?)
+        Ok(self.epoll.modify(stream, &mut EpollEvent::new(flags, 1))?)
     }
 }
 

@@ -4,11 +4,12 @@
 
 use super::error::VerbsError;
 use super::registration::{Memory, locked_memory_limit};
-use core::ptr::{NonNull, null_mut};
+use core::num::NonZeroUsize;
+use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
 use derive_more::Display;
-use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use nix::errno::Errno;
+use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::sync::Arc;
 
 /// The requested page size. Each falls back to the next smaller one available.
@@ -68,7 +69,7 @@ impl Arena {
     pub fn new(bytes: usize, requested: HugePages, node: Option<u32>) -> Result<Arc<Self>, VerbsError> {
         let bytes = bytes.max(8).next_multiple_of(8);
         let explicit = (requested == HugePages::Explicit)
-            .then(|| map(bytes.next_multiple_of(HUGE), MapFlags::HUGETLB | MapFlags::HUGE_2MB).ok())
+            .then(|| map(bytes.next_multiple_of(HUGE), MapFlags::MAP_HUGETLB | MapFlags::MAP_HUGE_2MB).ok())
             .flatten();
         let (mapped, at) = match explicit {
             Some(mapped) => (mapped, mapped.0),
@@ -89,19 +90,19 @@ impl Arena {
         let advise = |advice| {
             // SAFETY: the range lies within the mapping, and none of the advices changes what it
             // holds.
-            unsafe { madvise(at.as_ptr().cast(), len, advice) }
+            unsafe { madvise(at.cast(), len, advice) }
         };
         if explicit.is_none() && requested != HugePages::Plain {
             // A kernel without transparent huge pages refuses; `pages` returns the actual result.
-            let _ = advise(Advice::LinuxHugepage);
+            let _ = advise(MmapAdvise::MADV_HUGEPAGE);
         }
         if let Some(node) = node {
             prefer_node(at, len, node);
         }
         // After a fork, the device's writes must still reach this process's pages.
-        advise(Advice::LinuxDontFork)
-            .map_err(|errno| VerbsError::failed("madvise", "the memory of a device", errno.raw_os_error()))?;
-        if advise(Advice::LinuxPopulateWrite).is_err() {
+        advise(MmapAdvise::MADV_DONTFORK)
+            .map_err(|errno| VerbsError::failed("madvise", "the memory of a device", errno as i32))?;
+        if advise(MmapAdvise::MADV_POPULATE_WRITE).is_err() {
             // Kernels before 5.14: a store into each page.
             for word in arena.words().iter().step_by(512) {
                 word.store(0, core::sync::atomic::Ordering::Relaxed);
@@ -125,19 +126,19 @@ impl Arena {
 impl Drop for Arena {
     fn drop(&mut self) {
         // SAFETY: this is what `mmap` gave, and no reference outlives `self`.
-        let gone = unsafe { munmap(self.mapped.0.as_ptr().cast(), self.mapped.1) };
+        let gone = unsafe { munmap(self.mapped.0.cast(), self.mapped.1) };
         debug_assert!(gone.is_ok(), "{gone:?}");
     }
 }
 
 fn map(bytes: usize, flags: MapFlags) -> Result<(NonNull<u8>, usize), VerbsError> {
-    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
     // SAFETY: a new mapping at an address that the kernel chooses.
-    let at = unsafe { mmap_anonymous(null_mut(), bytes, protection, MapFlags::PRIVATE | flags) };
-    let start = at.and_then(|at| NonNull::new(at.cast()).ok_or(Errno::INVAL));
+    let map = |bytes| unsafe { mmap_anonymous(None, bytes, protection, MapFlags::MAP_PRIVATE | flags) };
+    let start = NonZeroUsize::new(bytes).ok_or(Errno::EINVAL).and_then(map);
     start
-        .map(|start| (start, bytes))
-        .map_err(|errno| VerbsError::failed("mmap", format!("{bytes} bytes"), errno.raw_os_error()))
+        .map(|start| (start.cast(), bytes))
+        .map_err(|errno| VerbsError::failed("mmap", format!("{bytes} bytes"), errno as i32))
 }
 
 /// The number of nodes in a mask.

@@ -22,8 +22,8 @@ use super::sys::{
     RDMA_PS_UDP, ibv_ah_attr, ibv_qp_attr, rdma_cm_id, rdma_conn_param, rdma_event_channel,
 };
 use core::ffi::{c_int, c_void};
-use core::mem::MaybeUninit;
 use core::ptr::{NonNull, null_mut};
+use nix::sys::socket::{SockaddrLike, SockaddrStorage};
 use obol_deaths::deadbeat::VerbsGroup;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -327,9 +327,9 @@ impl Id {
 
     /// Binds to a local address, which selects its device.
     pub fn bind(&self, own: SocketAddr) -> Result<(), VerbsError> {
-        let mut raw = SockAddr::of(own);
+        let raw = SockaddrStorage::from(own);
         // SAFETY: the id lives, and the address is valid for reads.
-        let done = unsafe { (self.channel.cm.bind_addr)(self.raw.as_ptr(), raw.as_mut_ptr()) };
+        let done = unsafe { (self.channel.cm.bind_addr)(self.raw.as_ptr(), raw.as_ptr().cast_mut()) };
         self.check("rdma_bind_addr", || own.to_string(), done)
     }
 
@@ -353,12 +353,17 @@ impl Id {
         peer: SocketAddr,
         timeout: Duration,
     ) -> Result<(), VerbsError> {
-        let mut own = own.map(|ip| SockAddr::of(SocketAddr::new(ip, 0)));
-        let mut raw = SockAddr::of(peer);
+        let own = own.map(|ip| SockaddrStorage::from(SocketAddr::new(ip, 0)));
+        let raw = SockaddrStorage::from(peer);
         // SAFETY: the id lives, and the addresses are valid for reads.
         let done = unsafe {
-            let own = own.as_mut().map_or(null_mut(), SockAddr::as_mut_ptr);
-            (self.channel.cm.resolve_addr)(self.raw.as_ptr(), own, raw.as_mut_ptr(), milliseconds(timeout))
+            let own = own.as_ref().map_or(null_mut(), |own| own.as_ptr().cast_mut());
+            (self.channel.cm.resolve_addr)(
+                self.raw.as_ptr(),
+                own,
+                raw.as_ptr().cast_mut(),
+                milliseconds(timeout),
+            )
         };
         self.check("rdma_resolve_addr", || peer.to_string(), done)
     }
@@ -447,17 +452,18 @@ impl Id {
     /// Joins a group with the port of the bound device; answered by an event. The membership ends
     /// with the id.
     pub fn join(&self, group: IpAddr) -> Result<(), VerbsError> {
-        let mut raw = SockAddr::of(SocketAddr::new(group, 0));
+        let raw = SockaddrStorage::from(SocketAddr::new(group, 0));
         // SAFETY: the id lives, and the address is valid for reads.
-        let done =
-            unsafe { (self.channel.cm.join_multicast)(self.raw.as_ptr(), raw.as_mut_ptr(), null_mut()) };
+        let done = unsafe {
+            (self.channel.cm.join_multicast)(self.raw.as_ptr(), raw.as_ptr().cast_mut(), null_mut())
+        };
         self.check("rdma_join_multicast", || group.to_string(), done)
     }
 
     pub fn leave(&self, group: IpAddr) -> Result<(), VerbsError> {
-        let mut raw = SockAddr::of(SocketAddr::new(group, 0));
+        let raw = SockaddrStorage::from(SocketAddr::new(group, 0));
         // SAFETY: the id lives, and the address is valid for reads.
-        let done = unsafe { (self.channel.cm.leave_multicast)(self.raw.as_ptr(), raw.as_mut_ptr()) };
+        let done = unsafe { (self.channel.cm.leave_multicast)(self.raw.as_ptr(), raw.as_ptr().cast_mut()) };
         self.check("rdma_leave_multicast", || group.to_string(), done)
     }
 }
@@ -507,41 +513,4 @@ fn length(data: &[u8], max: usize) -> Result<u8, VerbsError> {
 /// Never 0, which would mean infinite or none.
 fn milliseconds(timeout: Duration) -> c_int {
     c_int::try_from(timeout.as_millis().max(1)).unwrap_or(c_int::MAX)
-}
-
-/// A socket address in C's layout.
-struct SockAddr(MaybeUninit<libc::sockaddr_storage>);
-
-impl SockAddr {
-    fn of(address: SocketAddr) -> Self {
-        let mut raw = Self(MaybeUninit::zeroed());
-        match address {
-            SocketAddr::V4(v4) => {
-                let sin = libc::sockaddr_in {
-                    sin_family: libc::AF_INET as libc::sa_family_t,
-                    sin_port: v4.port().to_be(),
-                    sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(v4.ip().octets()) },
-                    sin_zero: [0; 8],
-                };
-                // SAFETY: the storage is large and aligned enough for any address.
-                unsafe { raw.0.as_mut_ptr().cast::<libc::sockaddr_in>().write(sin) };
-            }
-            SocketAddr::V6(v6) => {
-                let sin6 = libc::sockaddr_in6 {
-                    sin6_family: libc::AF_INET6 as libc::sa_family_t,
-                    sin6_port: v6.port().to_be(),
-                    sin6_flowinfo: v6.flowinfo(),
-                    sin6_addr: libc::in6_addr { s6_addr: v6.ip().octets() },
-                    sin6_scope_id: v6.scope_id(),
-                };
-                // SAFETY: as above.
-                unsafe { raw.0.as_mut_ptr().cast::<libc::sockaddr_in6>().write(sin6) };
-            }
-        }
-        raw
-    }
-
-    fn as_mut_ptr(&mut self) -> *mut libc::sockaddr {
-        self.0.as_mut_ptr().cast()
-    }
 }

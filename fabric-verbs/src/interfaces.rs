@@ -1,11 +1,9 @@
 //! This host's IP addresses, and their InfiniBand ports.
-#![allow(unsafe_code)]
 
 use super::context::Gid;
 use super::error::VerbsError;
-use core::ffi::CStr;
-use core::ptr::null_mut;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use nix::ifaddrs::getifaddrs;
+use std::net::IpAddr;
 
 /// An address of a network interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,38 +16,18 @@ pub struct Interface {
 
 /// All addresses of this host.
 pub fn interfaces() -> Result<Vec<Interface>, VerbsError> {
-    let mut first = null_mut();
-    // SAFETY: `first` is valid for a write.
-    if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
-        return Err(VerbsError::last("getifaddrs", "this host"));
-    }
-    let mut found = Vec::new();
-    let mut next = first;
-    // SAFETY: the list is the C library's and lives until it is freed; an address is as long as its
-    // family says.
-    unsafe {
-        while let Some(entry) = next.as_ref() {
-            next = entry.ifa_next;
-            let address = match entry.ifa_addr.as_ref().map(|address| i32::from(address.sa_family)) {
-                Some(libc::AF_INET) => {
-                    let raw = entry.ifa_addr.cast::<libc::sockaddr_in>().read_unaligned();
-                    IpAddr::V4(Ipv4Addr::from(raw.sin_addr.s_addr.to_ne_bytes()))
-                }
-                Some(libc::AF_INET6) => {
-                    let raw = entry.ifa_addr.cast::<libc::sockaddr_in6>().read_unaligned();
-                    IpAddr::V6(Ipv6Addr::from(raw.sin6_addr.s6_addr))
-                }
-                _ => continue,
-            };
-            let name = CStr::from_ptr(entry.ifa_name).to_string_lossy().into_owned();
-            let gid = std::fs::read_to_string(format!("/sys/class/net/{name}/address"))
-                .ok()
-                .and_then(|text| gid_in(text.trim()));
-            found.push(Interface { name, address, gid });
-        }
-        libc::freeifaddrs(first);
-    }
-    Ok(found)
+    let all = getifaddrs().map_err(|errno| VerbsError::failed("getifaddrs", "this host", errno as i32))?;
+    let found = all.filter_map(|entry| {
+        let storage = entry.address?;
+        let v4 = storage.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
+        let address = v4.or_else(|| storage.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip())))?;
+        let name = entry.interface_name;
+        let gid = std::fs::read_to_string(format!("/sys/class/net/{name}/address"))
+            .ok()
+            .and_then(|text| gid_in(text.trim()));
+        Some(Interface { name, address, gid })
+    });
+    Ok(found.collect())
 }
 
 /// A hardware address of IP over InfiniBand has 20 bytes: flags, a queue pair number, and the

@@ -6,8 +6,7 @@ use super::error::VerbsError;
 use super::sys::{self, ibv_comp_channel, ibv_cq, ibv_wc};
 use core::ffi::c_int;
 use core::ptr::{NonNull, null_mut};
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use rustix::io::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -238,6 +237,6 @@ impl PostError {
 
 /// Makes reads of a descriptor non-blocking.
 pub(crate) fn no_block(fd: BorrowedFd<'_>) -> Result<(), i32> {
-    let done = fcntl_getfl(fd).and_then(|flags| fcntl_setfl(fd, flags | OFlags::NONBLOCK));
-    done.map_err(Errno::raw_os_error)
+    let set = |flags| fcntl(fd, FcntlArg::F_SETFL(OFlag::from_bits_retain(flags) | OFlag::O_NONBLOCK));
+    fcntl(fd, FcntlArg::F_GETFL).and_then(set).map(drop).map_err(|errno| errno as i32)
 }

@@ -11,7 +11,8 @@ use core::ops::Range;
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
 use derive_more::BitOr;
-use rustix::process::{Resource, getrlimit};
+use nix::sys::resource::Resource;
+use obol_fabric::host::soft_limit;
 use std::io;
 use std::sync::Arc;
 
@@ -159,5 +160,5 @@ impl Drop for Registration {
 
 /// The limit of bytes that this process may lock; `None` if there is none.
 pub(crate) fn locked_memory_limit() -> Option<u64> {
-    getrlimit(Resource::Memlock).current
+    soft_limit(Resource::RLIMIT_MEMLOCK)
 }

@@ -4,10 +4,10 @@
 use crate::config::Config;
 use crate::deliver::Receiver;
 use crate::failed::Failed;
+use nix::unistd::{AccessFlags, access};
 use obol_node::FileLock;
 use obol_observe::incidents::event::Event;
 use obol_observe::lines;
-use rustix::fs::{Access, access};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind, Write as _};
@@ -54,7 +54,7 @@ pub(crate) fn unwritable(path: &Path) -> Option<String> {
     match path.metadata() {
         Ok(found) if !found.is_file() => return unusable("it is not a file".to_owned()),
         Ok(_) => {
-            if let Err(error) = access(path, Access::READ_OK | Access::WRITE_OK) {
+            if let Err(error) = access(path, AccessFlags::R_OK | AccessFlags::W_OK) {
                 return unusable(io::Error::from(error).to_string());
             }
         }
@@ -64,7 +64,7 @@ pub(crate) fn unwritable(path: &Path) -> Option<String> {
     // Folders that are missing are made.
     let folder = path.ancestors().skip(1).find(|folder| folder.exists())?;
     // The file of the lock is made there, too.
-    let error = access(folder, Access::WRITE_OK | Access::EXEC_OK).err()?;
+    let error = access(folder, AccessFlags::W_OK | AccessFlags::X_OK).err()?;
     unusable(format!("{}: {}", folder.display(), io::Error::from(error)))
 }
 

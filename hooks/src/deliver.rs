@@ -3,9 +3,10 @@
 use crate::config::{Action, Hook};
 use crate::failed::Failed;
 use crate::webhook;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 use obol_observe::incidents::event::Event;
-use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::process::CommandExt as _;
@@ -80,7 +81,8 @@ fn execute(
     let Some((program, arguments)) = words.split_first() else { return Ok(()) };
     let failed = |error: io::Error| later(format!("{program}: {error}"));
     // A file in memory: a pipe would block a program that writes much, or that leaves children.
-    let memory = |name| memfd_create(name, MemfdFlags::CLOEXEC).map(File::from).map_err(io::Error::from);
+    let memory =
+        |name: &str| memfd_create(name, MFdFlags::MFD_CLOEXEC).map(File::from).map_err(io::Error::from);
     let mut input = memory("obol-event").map_err(failed)?;
     let mut errors = memory("obol-stderr").map_err(failed)?;
     let body = event.to_json(suppressed).to_string();
@@ -128,8 +130,7 @@ fn wait(child: &mut Child, timeout: Duration, is_over: &dyn Fn() -> bool) -> io:
         }
         if Instant::now() >= end || is_over() {
             // It is not reaped yet, so the group is its own.
-            let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-            let killed = group.map_or(Ok(()), |group| kill_process_group(group, Signal::KILL));
+            let killed = killpg(Pid::from_raw(child.id().cast_signed()), Signal::SIGKILL);
             child.kill()?;
             child.wait()?;
             killed?;

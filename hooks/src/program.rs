@@ -1,11 +1,11 @@
 //! Programs that hooks run.
 
-use rustix::fs::{Access, access};
+use nix::unistd::{AccessFlags, access};
 use std::path::Path;
 
 /// Why a program cannot be run here, if so; a name without `/` is looked for in PATH.
 pub fn missing_program(program: &str) -> Option<String> {
-    let runs = |path: &Path| path.is_file() && access(path, Access::EXEC_OK).is_ok();
+    let runs = |path: &Path| path.is_file() && access(path, AccessFlags::X_OK).is_ok();
     if !program.contains('/') {
         let folders = std::env::var_os("PATH").unwrap_or_default();
         let found = std::env::split_paths(&folders).any(|folder| runs(&folder.join(program)));

@@ -5,11 +5,16 @@ use super::stream::{Stream, StreamError};
 use super::{Claims, ServerKeys};
 use core::fmt::Display;
 use core::sync::atomic::AtomicU64;
+use nix::poll::{PollFd, PollFlags};
+use nix::sys::socket::{Backlog, listen};
 use obol_fabric::host::Wake;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use obol_fabric::host::poll::poll;
+use obol_fabric::host::sched::be_nice;
 use rustls::ServerConnection;
 use std::collections::VecDeque;
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant as Time};
@@ -135,15 +140,14 @@ impl<G: Gate> Admit<G> {
     /// Listens, and takes whom `gate` lets in.
     pub fn new(listener: TcpListener, keys: ServerKeys, nonce: u64, gate: G) -> Self {
         // It is listening already, with fewer.
-        let _ = rustix::net::listen(&listener, BACKLOG);
+        let _ = Backlog::new(BACKLOG).and_then(|backlog| listen(&listener, backlog));
         let pending = VecDeque::with_capacity(STRANGERS_MAX);
         Self { listener, keys, nonce, gate, pending, name_at: Time::now() }
     }
 
     /// Runs until `ended` is set and it is woken. Counts its turns in `turns`.
     pub fn run(&mut self, ended: &AtomicBool, wake: &Wake, turns: &AtomicU64) {
-        // Without it, strangers only take more time.
-        let _ = rustix::process::nice(G::NICENESS);
+        be_nice(G::NICENESS);
         if self.listener.set_nonblocking(true).is_err() {
             return;
         }
@@ -167,17 +171,18 @@ impl<G: Gate> Admit<G> {
     fn wait(&self, wake: &Wake, accept_at: Time) {
         let now = Time::now();
         let mut fds = Vec::with_capacity(2 + self.pending.len());
-        fds.push(PollFd::new(wake, PollFlags::IN));
+        let input = |fd| PollFd::new(fd, PollFlags::POLLIN);
+        fds.push(input(wake.as_fd()));
         let mut until = self.pending.front().map(|handshake| handshake.until);
         if now >= accept_at {
-            fds.push(PollFd::new(&self.listener, PollFlags::IN));
+            fds.push(input(self.listener.as_fd()));
         } else {
             until = Some(until.map_or(accept_at, |until| until.min(accept_at)));
         }
-        fds.extend(self.pending.iter().map(|handshake| PollFd::new(&handshake.stream, PollFlags::IN)));
-        let span = until.and_then(|until| Timespec::try_from(until.saturating_duration_since(now)).ok());
+        fds.extend(self.pending.iter().map(|handshake| input(handshake.stream.as_fd())));
+        let span = until.map(|until| until.saturating_duration_since(now));
         // An error is an early return.
-        let _ = poll(&mut fds, span.as_ref());
+        let _ = poll(&mut fds, span);
         wake.clear();
     }
 
@@ -188,7 +193,8 @@ impl<G: Gate> Admit<G> {
                 Ok((socket, from)) => self.start(socket, from, late),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return true,
                 // The peer has given up.
-                Err(error) if matches!(error.raw_os_error(), Some(libc::ECONNABORTED | libc::EINTR)) => {}
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
                 Err(_) => return false,
             }
         }

@@ -2,13 +2,18 @@
 
 use super::stream::{Stream, StreamError};
 use super::{Claims, Identity, IdentityError};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags};
+use nix::sys::socket::sockopt::SocketError;
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, getpeername, getsockopt, socket,
+};
+use obol_fabric::host::poll::poll;
 use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::time::{Duration, Instant as Time};
 
@@ -38,20 +43,23 @@ pub enum ConnectError {
 /// Makes a connection from the own host's address, by which firewalls and faults of the network know
 /// the host.
 fn reach(from: Option<IpAddr>, to: SocketAddr, patience: Duration) -> Result<TcpStream, ConnectError> {
-    let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = net::socket_with(family, SocketType::STREAM, flags, None).map_err(io::Error::from)?;
+    let family = if to.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket(family, SockType::Stream, flags, None).map_err(io::Error::from)?;
+    let fd = socket.as_raw_fd();
     if let Some(from) = from {
-        net::bind(&socket, &SocketAddr::new(from, 0)).map_err(io::Error::from)?;
+        bind(fd, &SockaddrStorage::from(SocketAddr::new(from, 0))).map_err(io::Error::from)?;
     }
-    match net::connect(&socket, &to) {
+    match connect(fd, &SockaddrStorage::from(to)) {
         Ok(()) => {}
-        Err(Errno::INPROGRESS) => {
-            let span = Timespec::try_from(patience).ok();
+        Err(Errno::EINPROGRESS) => {
             // An interrupted wait ends as one without a connection: the attempt is repeated.
-            let _ = poll(&mut [PollFd::new(&socket, PollFlags::OUT)], span.as_ref());
-            net::sockopt::socket_error(&socket).map_err(io::Error::from)?.map_err(io::Error::from)?;
-            if net::getpeername(&socket).is_err() {
+            let _ = poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)], Some(patience));
+            match getsockopt(&socket, SocketError).map_err(io::Error::from)? {
+                0 => {}
+                error => return Err(io::Error::from_raw_os_error(error).into()),
+            }
+            if getpeername::<SockaddrStorage>(fd).is_err() {
                 return Err(ConnectError::Silent(patience));
             }
         }
@@ -113,9 +121,8 @@ pub fn introduce(
         if left.is_zero() {
             return Err(ConnectError::Silent(patience));
         }
-        let span = Timespec::try_from(left).ok();
         // An error is an early return.
-        let _ = poll(&mut [PollFd::new(&stream, PollFlags::IN)], span.as_ref());
+        let _ = poll(&mut [PollFd::new(stream.as_fd(), PollFlags::POLLIN)], Some(left));
         stream.receive()?;
     }
 }

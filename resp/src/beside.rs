@@ -6,15 +6,15 @@
 //! while commands follow each other.
 
 use super::{Front, Server, Through};
+use nix::poll::{PollFd, PollFlags};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use obol_fabric::Drive;
 use obol_fabric::host::Waker;
+use obol_fabric::host::poll::poll;
 use obol_smr::{Client, ClientError};
 use obol_term::output;
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Scope;
@@ -28,14 +28,17 @@ const READ_BYTES_BESIDE: usize = 16 * 1024;
 /// client that sends one command at a time is back before that, and a wakeup by the watcher costs more.
 const AWAKE_FOR: Duration = Duration::from_micros(200);
 /// Longest time that this thread may block: the replica receives nothing meanwhile.
-const IDLE_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 30_000 };
+const IDLE_WAIT: Duration = Duration::from_micros(30);
 /// How often the watcher looks whether it is to end.
-const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+const POLL_INTERVAL_MS: u8 = 50;
+
+/// Reports what has arrived once, until it is armed again.
+const ONCE: EpollFlags = EpollFlags::EPOLLIN.union(EpollFlags::EPOLLONESHOT);
 
 /// What the socket watcher shares with the thread that it wakes up.
 struct Shared {
     /// Reports once, when it is armed, that the set of sockets has something.
-    epoll: OwnedFd,
+    epoll: Epoll,
     /// It has to be armed again.
     has_fired: AtomicBool,
     /// Of the replica's thread, while that has a place in the cluster.
@@ -52,11 +55,10 @@ pub(super) struct Sleeper {
 impl Shared {
     /// The thread of the watcher.
     fn watch(&self, flags: [&AtomicBool; 2]) {
-        let mut events = [const { MaybeUninit::uninit() }; 1];
+        let mut events = [EpollEvent::empty(); 1];
         while !flags.iter().any(|flag| flag.load(Ordering::Relaxed)) {
-            if epoll::wait(&self.epoll, &mut events[..], Some(&POLL_INTERVAL))
-                .is_ok_and(|(some, _)| !some.is_empty())
-            {
+            let interval = EpollTimeout::from(POLL_INTERVAL_MS);
+            if self.epoll.wait(&mut events, interval).is_ok_and(|count| count > 0) {
                 // Before the wakeup: the thread that is woken up arms this again.
                 self.has_fired.store(true, Ordering::Release);
                 if let Some(waker) = &*self.waker.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -71,11 +73,11 @@ impl Sleeper {
     /// Starts the watcher of a set of sockets.
     fn start<'scope>(
         scope: &'scope Scope<'scope, '_>,
-        sockets: &OwnedFd,
+        sockets: &Epoll,
         flags: [&'scope AtomicBool; 2],
     ) -> io::Result<Self> {
-        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, sockets, EventData::new_u64(0), EventFlags::IN | EventFlags::ONESHOT)?;
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        epoll.add(&sockets.0, EpollEvent::new(ONCE, 0))?;
         let shared = Arc::new(Shared { epoll, has_fired: AtomicBool::new(false), waker: Mutex::new(None) });
         let theirs = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("obol-smr-socket".to_owned());
@@ -84,10 +86,9 @@ impl Sleeper {
     }
 
     /// Before the thread sleeps. What has arrived already ends the sleep at once.
-    fn arm(&self, sockets: &OwnedFd) {
+    fn arm(&self, sockets: &Epoll) {
         if self.shared.has_fired.swap(false, Ordering::Acquire) {
-            let flags = EventFlags::IN | EventFlags::ONESHOT;
-            if epoll::modify(&self.shared.epoll, sockets, EventData::new_u64(0), flags).is_err() {
+            if self.shared.epoll.modify(&sockets.0, &mut EpollEvent::new(ONCE, 0)).is_err() {
                 // It fails only without memory: the next sleep arms it.
                 self.shared.has_fired.store(true, Ordering::Release);
             }
@@ -146,7 +147,7 @@ impl Server<'_> {
     /// left to the next turn to take that.
     fn wait_idle(&self) {
         // `epoll_wait` counts milliseconds. After an error the next turn looks.
-        let _ = poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], Some(&IDLE_WAIT));
+        let _ = poll(&mut [PollFd::new(self.epoll.0.as_fd(), PollFlags::POLLIN)], Some(IDLE_WAIT));
     }
 
     /// The client of the store has ended: what its batches did is unknown, and nothing can be done before

@@ -4,9 +4,10 @@ use super::admission;
 use super::batches::CROWDED;
 use super::local::{self, Local, Session, Setting};
 use super::parse::Requests;
+use nix::sys::epoll::EpollFlags;
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::{KeepAlive, TcpKeepIdle};
 use obol_smr::Access;
-use rustix::event::epoll::EventFlags;
-use rustix::net::sockopt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ const INPUT_MAX: usize = 64 * 1024;
 /// Bytes that wait to be sent; no command is taken meanwhile.
 const OUTPUT_MAX: usize = 64 * 1024;
 /// A client that was silent for this long is asked whether it is there, as by Redis.
-const KEEPALIVE: Duration = Duration::from_secs(300);
+const KEEPALIVE_SECS: u32 = 300;
 /// Replies to a pipeline are held until it is done, up to this number of bytes.
 const HELD_MAX: usize = 16 * 1024;
 pub(super) const READ_BYTES: usize = 64 * 1024;
@@ -60,15 +61,15 @@ pub(super) struct Connection {
     /// The period in which it sent something last.
     pub(super) period: u64,
     /// What the kernel was asked to report.
-    interest: EventFlags,
+    interest: EpollFlags,
 }
 
 impl Connection {
     pub(super) fn new(stream: TcpStream, session: Session) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
-        sockopt::set_socket_keepalive(&stream, true)?;
-        sockopt::set_tcp_keepidle(&stream, KEEPALIVE)?;
+        setsockopt(&stream, KeepAlive, &true)?;
+        setsockopt(&stream, TcpKeepIdle, &KEEPALIVE_SECS)?;
         Ok(Self {
             stream,
             session,
@@ -89,7 +90,7 @@ impl Connection {
             closing: false,
             gone: false,
             period: 0,
-            interest: EventFlags::IN,
+            interest: EpollFlags::EPOLLIN,
         })
     }
 
@@ -124,10 +125,10 @@ impl Connection {
     }
 
     /// What the kernel is to report from now on, if that has changed.
-    pub(super) fn new_interest(&mut self) -> Option<EventFlags> {
-        let mut flags = EventFlags::empty();
-        flags.set(EventFlags::IN, self.reads());
-        flags.set(EventFlags::OUT, self.is_blocked);
+    pub(super) fn new_interest(&mut self) -> Option<EpollFlags> {
+        let mut flags = EpollFlags::empty();
+        flags.set(EpollFlags::EPOLLIN, self.reads());
+        flags.set(EpollFlags::EPOLLOUT, self.is_blocked);
         (core::mem::replace(&mut self.interest, flags) != flags).then_some(flags)
     }
 

@@ -28,18 +28,16 @@ use batches::{Batches, Connections, OperationSink};
 use beside::Sleeper;
 use connection::{Connection, READ_BYTES};
 use local::{Session, Setting};
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use obol_fabric::host::clock;
 use obol_fabric::{Drive, Name, Nanos};
 use obol_node::Site;
 use obol_replica::{ClientMember, ReplicaError, Work, named};
 use obol_smr::{CLIENT_PREFIX, Client, Operation, REPLICA_PREFIX};
 use obol_term::output::{self, Failure};
-use rustix::event::Timespec;
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::io::Errno;
 use std::cell::Cell;
 use std::io::{self, Write};
-use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -68,7 +66,7 @@ const ACTIVE_MIN: usize = 16;
 /// Bytes of long commands and replies that wait at all connections together, at most.
 const EXCESS_MAX: usize = 64 << 20;
 /// How long it sleeps at most: as a member it learns of views in between.
-const SLEEP_MAX: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+const SLEEP_MAX_MS: u8 = 2;
 /// How long it sleeps at most while batches are on the way.
 const POLL_INTERVAL: Nanos = Nanos::from_micros(100);
 /// Pause before another client of the store is started after one that failed.
@@ -134,7 +132,7 @@ struct Period {
 pub struct Server<'a> {
     front: Front,
     /// Reports what is ready, by number: the listener, or a connection.
-    epoll: OwnedFd,
+    epoll: Epoll,
     connections: Connections,
     newest: u64,
     batches: Batches,
@@ -147,7 +145,9 @@ pub struct Server<'a> {
     active: usize,
     /// Connections for which something has changed in this turn.
     touched: Vec<u64>,
-    ready: Vec<(u64, EventFlags)>,
+    /// What the kernel has reported, and how much that is.
+    events: [EpollEvent; READY_MAX],
+    ready: usize,
     buffer: Vec<u8>,
     journal: Journal,
     /// A descriptor for when there are no more: see [`Server::refuse_one`].
@@ -159,9 +159,9 @@ pub struct Server<'a> {
 
 impl<'a> Server<'a> {
     fn new(front: Front, flags: [&'a AtomicBool; 2]) -> io::Result<Self> {
-        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, &front.listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
-        let spare = Some(epoll.try_clone()?);
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        epoll.add(&front.listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?;
+        let spare = Some(epoll.0.try_clone()?);
         Ok(Self {
             front,
             epoll,
@@ -174,7 +174,8 @@ impl<'a> Server<'a> {
             period: Period { number: 1, began: Instant::now(), senders: 0 },
             active: 0,
             touched: Vec::new(),
-            ready: Vec::with_capacity(READY_MAX),
+            events: [EpollEvent::empty(); READY_MAX],
+            ready: 0,
             buffer: vec![0; READ_BYTES],
             journal: Journal::default(),
             sleeper: None,
@@ -207,25 +208,21 @@ impl<'a> Server<'a> {
     /// Waits until a connection has sent something: not at all if there is other work, or if the thread
     /// is a replica's.
     fn wait(&mut self) {
-        self.ready.clear();
         let is_beside = self.sleeper.is_some();
         let is_due = self.batches.are_held() || self.batches.are_sent() || self.batches.are_left();
         let is_idle = !is_beside && !is_due;
-        let time = if is_idle { SLEEP_MAX } else { Timespec { tv_sec: 0, tv_nsec: 0 } };
-        let mut events = [const { MaybeUninit::uninit() }; READY_MAX];
+        let time = EpollTimeout::from(if is_idle { SLEEP_MAX_MS } else { 0 });
         let most = if is_beside { beside::READY_MAX_BESIDE } else { READY_MAX };
         // After an error nothing is ready.
-        if let Ok((ready, _)) = epoll::wait(&self.epoll, &mut events[..most], Some(&time)) {
-            self.ready.extend(ready.iter().map(|event| (event.data.u64(), event.flags)));
-        }
+        self.ready = self.epoll.wait(&mut self.events[..most], time).unwrap_or(0);
     }
 
-    fn on_ready(&mut self, id: u64, flags: EventFlags) {
+    fn on_ready(&mut self, id: u64, flags: EpollFlags) {
         if id == LISTENER {
             return self.accept();
         }
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        if flags.contains(EventFlags::IN) {
+        if flags.contains(EpollFlags::EPOLLIN) {
             connection.receive(&mut self.buffer);
             let grown = connection.excess().saturating_sub(connection.counted);
             if grown > 0 && self.excess + grown > EXCESS_MAX {
@@ -235,7 +232,7 @@ impl<'a> Server<'a> {
             self.period.senders += usize::from(connection.period != self.period.number);
             connection.period = self.period.number;
         }
-        if flags.intersects(EventFlags::ERR | EventFlags::HUP) {
+        if flags.intersects(EpollFlags::EPOLLERR | EpollFlags::EPOLLHUP) {
             connection.lose();
         }
         self.touched.push(id);
@@ -267,8 +264,8 @@ impl<'a> Server<'a> {
             self.newest += 1;
             let session = Session::new(self.newest, self.front.password.is_none());
             let Ok(connection) = Connection::new(stream, session) else { continue };
-            let data = EventData::new_u64(self.newest);
-            if epoll::add(&self.epoll, connection.stream(), data, EventFlags::IN).is_ok() {
+            let event = EpollEvent::new(EpollFlags::EPOLLIN, self.newest);
+            if self.epoll.add(connection.stream(), event).is_ok() {
                 self.connections.insert(self.newest, connection);
             }
         }
@@ -292,7 +289,7 @@ impl<'a> Server<'a> {
             refuse(stream);
         }
         // Without it further connections wait.
-        self.spare = self.epoll.try_clone().ok();
+        self.spare = self.epoll.0.try_clone().ok();
         had && self.spare.is_some()
     }
 
@@ -305,9 +302,9 @@ impl<'a> Server<'a> {
             self.batches.finish(done.number, &done.reply, &mut self.connections, &mut self.touched);
         }
         self.wait();
-        for n in 0..self.ready.len() {
-            let (id, flags) = self.ready[n];
-            self.on_ready(id, flags);
+        for n in 0..self.ready {
+            let event = self.events[n];
+            self.on_ready(event.data(), event.events());
         }
         let Self { front, connections, batches, touched, excess, .. } = self;
         let count = connections.len();
@@ -328,12 +325,12 @@ impl<'a> Server<'a> {
             batches.probe(now, through);
         }
         let is_late = self.held.is_some_and(|since| now.duration_since(since) >= HELD_FOR);
-        let is_quiet = at_once || self.ready.is_empty() && !self.expects_more(now);
+        let is_quiet = at_once || self.ready == 0 && !self.expects_more(now);
         self.batches.send(is_quiet || is_late, through);
         self.held = self.held.or(Some(now)).filter(|_| self.batches.are_held());
         through.client.flush(through.endpoint);
         self.settle();
-        any || !self.ready.is_empty() || self.batches.are_left()
+        any || self.ready > 0 || self.batches.are_left()
     }
 
     /// Sends replies, ends connections, and has the kernel report what is of interest now.
@@ -358,10 +355,10 @@ impl<'a> Server<'a> {
                 self.connections.remove(&id);
             } else if connection.is_gone() {
                 // It would be reported all the time. It may have been removed before.
-                let _ = epoll::delete(&self.epoll, connection.stream());
+                let _ = self.epoll.delete(connection.stream());
             } else if let Some(flags) = connection.new_interest() {
                 // It fails only without memory; then the connection ends.
-                if epoll::modify(&self.epoll, connection.stream(), EventData::new_u64(id), flags).is_err() {
+                if self.epoll.modify(connection.stream(), &mut EpollEvent::new(flags, id)).is_err() {
                     connection.lose();
                 }
             }
@@ -392,7 +389,7 @@ impl Work for Server<'_> {
         if any || self.batches.are_held() || !self.batches.are_sent() {
             client.look_soon();
         }
-        if self.ready.is_empty() && self.batches.are_held() {
+        if self.ready == 0 && self.batches.are_held() {
             // The process that sends them may need this core.
             std::thread::yield_now();
         }
@@ -421,7 +418,7 @@ fn info(replica: Name, connections: usize, stalled: Option<Duration>) -> String 
 
 /// Whether this process or the host has no more descriptors.
 fn is_without_descriptor(error: &io::Error) -> bool {
-    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
+    matches!(error.raw_os_error().map(Errno::from_raw), Some(Errno::EMFILE | Errno::ENFILE))
 }
 
 /// Reports to a client that there are too many, as Redis does: it would not find out by waiting.

@@ -1,10 +1,11 @@
 //! The end of processes that a command has started for itself.
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use obol_fabric::Name;
 use obol_observe::calendar::unix_seconds;
 use obol_observe::{Observer, Snapshot, missed};
 use obol_term::output::Failure;
-use rustix::process::{Pid, Signal, kill_process};
 use std::path::Path;
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -22,7 +23,7 @@ pub fn terminate_and_wait<'c>(children: impl Iterator<Item = &'c mut Child>) {
     left.retain_mut(|child| runs(child));
     for child in &left {
         // It is not reaped, so the number is its own.
-        let _ = kill_process(Pid::from_child(child), Signal::TERM);
+        let _ = kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM);
     }
     let end = Instant::now() + TIMEOUT;
     while !left.is_empty() && Instant::now() < end {

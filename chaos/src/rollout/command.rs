@@ -1,8 +1,9 @@
 //! A program of a rollout, in a process group of its own, so that all of it can be ended.
 
 use super::Ended;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 use obol_term::output::Failure;
-use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -80,22 +81,21 @@ impl Running {
 
     /// Ends it and all of its group: SIGTERM first, and SIGKILL for what is left.
     pub(super) fn end(mut self) -> io::Result<Ended> {
-        let group = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        let send = |signal| group.map_or(Ok(()), |group| kill_process_group(group, signal));
+        let group = Pid::from_raw(self.child.id().cast_signed());
         // What has ended already is what is wanted.
-        let _ = send(Signal::TERM);
+        let _ = killpg(group, Signal::SIGTERM);
         let end = Instant::now() + GRACE;
         let mut status = None;
         while Instant::now() < end {
             status = self.child.try_wait()?;
             // The leader may have ended before those that it started.
-            let lives = group.is_some_and(|group| test_kill_process_group(group).is_ok());
+            let lives = killpg(group, None).is_ok();
             if status.is_some() && !lives {
                 break;
             }
             std::thread::sleep(POLL_INTERVAL);
         }
-        let _ = send(Signal::KILL);
+        let _ = killpg(group, Signal::SIGKILL);
         let status = match status {
             Some(status) => status,
             None => self.child.wait()?,
@@ -120,9 +120,9 @@ mod tests {
     #[test]
     fn all_of_a_group_is_ended_also_what_ignores_sigterm_in_time() {
         let running = Running::start(&shell("sleep 600 & sleep 600"), true, &[]).expect("started");
-        let group = i32::try_from(running.child.id()).ok().and_then(Pid::from_raw).expect("a group");
+        let group = Pid::from_raw(running.child.id().cast_signed());
         let ended = running.end().expect("ended");
         assert!(!ended.succeeded, "{ended:?}");
-        assert!(test_kill_process_group(group).is_err(), "nothing of it is left");
+        assert!(killpg(group, None).is_err(), "nothing of it is left");
     }
 }

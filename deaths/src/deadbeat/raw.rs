@@ -1,9 +1,11 @@
 //! `kernel/deadbeat.h` in Rust.
 #![allow(unsafe_code)]
 
-use rustix::ioctl::{Getter, Opcode, Setter, Updater, ioctl, opcode};
+use nix::libc::Ioctl;
+use nix::{request_code_read, request_code_readwrite, request_code_write};
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use zerocopy::FromZeros;
 
 /// The maximum length of a notice in bytes.
@@ -66,30 +68,39 @@ pub(super) struct RawRegistration {
 
 /// The letter of these calls.
 const GROUP: u8 = 0xdb;
-pub(super) const GET_ABI: Opcode = opcode::read::<u32>(GROUP, 0x40);
-pub(super) const CONFIGURE: Opcode = opcode::write::<RawConfiguration>(GROUP, 0x41);
-pub(super) const REGISTER: Opcode = opcode::read_write::<RawRegistration>(GROUP, 0x42);
-pub(super) const UNREGISTER: Opcode = opcode::write::<u32>(GROUP, 0x43);
+pub(super) const GET_ABI: Ioctl = request_code_read!(GROUP, 0x40, size_of::<u32>());
+pub(super) const CONFIGURE: Ioctl = request_code_write!(GROUP, 0x41, size_of::<RawConfiguration>());
+pub(super) const REGISTER: Ioctl = request_code_readwrite!(GROUP, 0x42, size_of::<RawRegistration>());
+pub(super) const UNREGISTER: Ioctl = request_code_write!(GROUP, 0x43, size_of::<u32>());
+
+nix::ioctl_read_bad!(ioctl_get_abi, GET_ABI, u32);
+nix::ioctl_write_ptr_bad!(ioctl_configure, CONFIGURE, RawConfiguration);
+nix::ioctl_readwrite_bad!(ioctl_register, REGISTER, RawRegistration);
+nix::ioctl_write_ptr_bad!(ioctl_unregister, UNREGISTER, u32);
 
 pub(super) fn get_abi(file: &File) -> io::Result<u32> {
+    let mut abi = 0;
     // SAFETY: the call writes a `__u32`.
-    Ok(unsafe { ioctl(file, Getter::<GET_ABI, u32>::new()) }?)
+    unsafe { ioctl_get_abi(file.as_raw_fd(), &raw mut abi) }?;
+    Ok(abi)
 }
 
-pub(super) fn configure(file: &File, configuration: RawConfiguration) -> io::Result<()> {
+pub(super) fn configure(file: &File, configuration: &RawConfiguration) -> io::Result<()> {
     // SAFETY: the call reads a `struct deadbeat_configuration`; a test compares the layouts.
-    Ok(unsafe { ioctl(file, Setter::<CONFIGURE, _>::new(configuration)) }?)
+    unsafe { ioctl_configure(file.as_raw_fd(), configuration) }?;
+    Ok(())
 }
 
 /// Returns the registration's number.
 pub(super) fn register(file: &File, mut registration: RawRegistration) -> io::Result<u32> {
     // SAFETY: the call reads and writes a `struct deadbeat_registration`, which is made of
     // integers.
-    unsafe { ioctl(file, Updater::<REGISTER, _>::new(&mut registration)) }?;
+    unsafe { ioctl_register(file.as_raw_fd(), &raw mut registration) }?;
     Ok(registration.id)
 }
 
 pub(super) fn unregister(file: &File, id: u32) -> io::Result<()> {
     // SAFETY: the call reads a `__u32`.
-    Ok(unsafe { ioctl(file, Setter::<UNREGISTER, _>::new(id)) }?)
+    unsafe { ioctl_unregister(file.as_raw_fd(), &raw const id) }?;
+    Ok(())
 }

@@ -1,7 +1,6 @@
 use super::raw::{CONFIGURE, GET_ABI, REGISTER, RawUdp, RawVerbs, UNREGISTER};
 use super::*;
 use core::mem::size_of;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Command, Stdio};
@@ -58,10 +57,10 @@ fn layouts_are_the_headers() {
         ("DEADBEAT_VERBS", VERBS),
         ("DEADBEAT_NOTICE_MAX", NOTICE_BYTES_MAX as u32),
         ("DEADBEAT_DEVICE_BYTES", DEVICE_NAME_BYTES as u32),
-        ("DEADBEAT_GET_ABI", GET_ABI),
-        ("DEADBEAT_CONFIGURE", CONFIGURE),
-        ("DEADBEAT_REGISTER", REGISTER),
-        ("DEADBEAT_UNREGISTER", UNREGISTER),
+        ("DEADBEAT_GET_ABI", GET_ABI as u32),
+        ("DEADBEAT_CONFIGURE", CONFIGURE as u32),
+        ("DEADBEAT_REGISTER", REGISTER as u32),
+        ("DEADBEAT_UNREGISTER", UNREGISTER as u32),
     ] {
         source += &format!("_Static_assert({name} == {value}u, \"{name}\");\n");
     }
@@ -137,8 +136,7 @@ fn an_ipv4_group_is_mapped() {
 }
 
 fn pidfd(pid: u32) -> OwnedFd {
-    let pid = Pid::from_raw(pid.cast_signed()).expect("a process");
-    pidfd_open(pid, PidfdFlags::empty()).expect("it is opened")
+    pidfd::open(pid).expect("it is opened")
 }
 
 #[test]

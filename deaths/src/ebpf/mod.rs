@@ -17,8 +17,8 @@ pub use load::{Loaded, load, unload};
 use crate::Stage;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
-use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::mm::munmap;
+use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
+use nix::sys::mman::munmap;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
@@ -197,7 +197,7 @@ impl Deaths {
 impl Drop for Deaths {
     fn drop(&mut self) {
         // SAFETY: made by mmap with this length, and no reference into it is left.
-        let gone = unsafe { munmap(self.words.as_ptr().cast(), MAPPED_BYTES) };
+        let gone = unsafe { munmap(self.words.cast(), MAPPED_BYTES) };
         debug_assert!(gone.is_ok(), "{gone:?}");
     }
 }
@@ -209,8 +209,8 @@ pub struct Wakes(OwnedFd);
 impl Wakes {
     /// Has `epoll` return `data` at each such signal. At each only once, because the map is always ready
     /// by its level.
-    pub fn wait_with(&self, epoll: &OwnedFd, data: EventData) -> io::Result<()> {
-        Ok(epoll::add(epoll, &self.0, data, EventFlags::OUT | EventFlags::ET)?)
+    pub fn wait_with(&self, epoll: &Epoll, data: u64) -> io::Result<()> {
+        Ok(epoll.add(&self.0, EpollEvent::new(EpollFlags::EPOLLOUT | EpollFlags::EPOLLET, data))?)
     }
 }
 

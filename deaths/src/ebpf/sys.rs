@@ -2,9 +2,11 @@
 #![allow(unsafe_code)]
 
 use super::btf;
-use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap};
-use rustix::mount::{MountFlags, UnmountFlags, mount};
+use core::num::NonZeroUsize;
+use core::ptr::NonNull;
+use nix::errno::Errno;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap};
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -310,31 +312,31 @@ pub(super) fn run<C: FromZeros + IntoBytes + zerocopy::FromBytes>(
 
 /// Mounts a bpf file system.
 pub(super) fn mount_bpf(at: &CStr) -> io::Result<()> {
-    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    Ok(mount(c"bpf", at, c"bpf", flags, None)?)
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    Ok(mount(Some(c"bpf"), at, Some(c"bpf"), flags, None::<&CStr>)?)
 }
 
 /// Unmounts a file system, if there is one.
 pub(super) fn unmount(at: &CStr) -> io::Result<()> {
-    match rustix::mount::unmount(at, UnmountFlags::DETACH) {
-        Ok(()) | Err(Errno::INVAL) => Ok(()),
+    match umount2(at, MntFlags::MNT_DETACH) {
+        Ok(()) | Err(Errno::EINVAL) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
 /// The mappable part of a map, read-only.
-pub(super) fn map(map: BorrowedFd<'_>, bytes: usize) -> io::Result<core::ptr::NonNull<u8>> {
-    // SAFETY: a fresh mapping, which touches no memory of ours.
-    let address = unsafe { mmap(core::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, map, 0) }?;
-    core::ptr::NonNull::new(address.cast()).ok_or_else(|| io::Error::other("mapped at address 0"))
+pub(super) fn map(map: BorrowedFd<'_>, bytes: usize) -> io::Result<NonNull<u8>> {
+    mapped(map, bytes, ProtFlags::PROT_READ, 0)
 }
 
 /// Tries to map the second page of a map for writing.
 pub(super) fn map_for_writing(map: BorrowedFd<'_>) -> io::Result<()> {
     const PAGE_BYTES: usize = 4096;
-    let access = ProtFlags::READ | ProtFlags::WRITE;
+    mapped(map, PAGE_BYTES, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, PAGE_BYTES as i64).map(drop)
+}
+
+fn mapped(map: BorrowedFd<'_>, bytes: usize, access: ProtFlags, from: i64) -> io::Result<NonNull<u8>> {
+    let bytes = NonZeroUsize::new(bytes).ok_or(Errno::EINVAL)?;
     // SAFETY: a fresh mapping, which touches no memory of ours.
-    let made =
-        unsafe { mmap(core::ptr::null_mut(), PAGE_BYTES, access, MapFlags::SHARED, map, PAGE_BYTES as u64) };
-    Ok(made.map(drop)?)
+    Ok(unsafe { mmap(None, bytes, access, MapFlags::MAP_SHARED, map, from) }?.cast())
 }

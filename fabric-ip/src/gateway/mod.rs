@@ -18,10 +18,12 @@ mod tracked;
 use super::config::Config;
 use admit::{Admission, Admitter};
 use core::sync::atomic::AtomicU64;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use obol_fabric::Drive;
 use obol_fabric::contract::{Event, Evidence, Fabric, Machine};
 use obol_fabric::endpoint::{Owner, Wait};
 use obol_fabric::host::sched::{self, Slice};
+use obol_fabric::host::soft_limit;
 use obol_fabric::host::{Cluster, GATEWAY_FLAG, HostError, Region, Wake, clock};
 use obol_fabric::metrics::{self, COUNTER_WORDS, CounterSlot};
 use obol_fabric::slots;
@@ -32,7 +34,6 @@ use pulse::{Informant, PulseOutlets, PulseThread, Pulses, start_sessions};
 pub use pulse::{
     PulseBlock, PulseDelays, PulseFrame, PulsePath, PulsePathState, PulsePeer, PulseReport, PulseReports,
 };
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use server::{Incoming, Server};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -353,11 +354,10 @@ pub fn serve(
 
 /// Takes all descriptors that the system allows this process. Returns how many.
 fn descriptors() -> usize {
-    let limit = getrlimit(Resource::Nofile);
     // If that fails, there are as many as before.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
-    let current = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    usize::try_from(current).unwrap_or(usize::MAX)
+    let _ = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    soft_limit(Resource::RLIMIT_NOFILE).and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX)
 }
 
 /// Watches processes for the serving thread until `stop` is set.

@@ -13,17 +13,16 @@ use super::{Counts, GatewayCounter, Input, Inputs, Notes, Question, WatchCommand
 use crate::config::Config;
 use crate::frame::{Reply, Request, Seat, encode_sender};
 use core::sync::atomic::AtomicU64;
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use obol_fabric::contract::{Evidence, Group, LinkError};
-use obol_fabric::host::{Cluster, MappedRegions, Region, Wake, Waker, clock};
+use obol_fabric::host::{Cluster, MappedRegions, Region, Wake, Waker, clock, poll};
 use obol_fabric::shm::Links;
 use obol_fabric::types::{Address, Instant, Nanos, RegionOwner};
 use obol_identity::{Duty, StreamError};
-use rustix::event::Timespec;
-use rustix::event::epoll::{self, EventData, EventFlags};
 use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
 use std::collections::{BinaryHeap, HashMap};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender};
@@ -62,7 +61,7 @@ struct Watched {
 }
 
 pub(super) struct Server {
-    epoll: OwnedFd,
+    epoll: Epoll,
     inputs: Receiver<Input>,
     wake: Arc<Wake>,
     links: Links,
@@ -108,8 +107,8 @@ impl Server {
         counts: Counts,
     ) -> std::io::Result<Self> {
         let Incoming { inputs, wake } = incoming;
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, &*wake, EventData::new_u64(WAKE), EventFlags::IN)?;
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        epoll.add(&*wake, EpollEvent::new(EpollFlags::EPOLLIN, WAKE))?;
         Ok(Self {
             epoll,
             inputs,
@@ -156,20 +155,20 @@ impl Server {
 
     /// Runs until `ended` is set and it is woken. Counts its turns in `turns`.
     pub(super) fn run(mut self, ended: &AtomicBool, turns: &AtomicU64) {
-        let mut ready = Vec::with_capacity(READY_MAX);
+        let mut ready = [EpollEvent::empty(); READY_MAX];
         while !ended.load(Ordering::Acquire) {
             turns.fetch_add(1, Ordering::Relaxed);
-            ready.clear();
             let pause = self.pause();
-            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut ready), pause.as_ref()) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            let ready = match self.epoll.wait(&mut ready, pause) {
+                Ok(count) => &ready[..count],
+                Err(Errno::EINTR) => &[],
                 // Only an invalid descriptor or address could cause it.
                 Err(_) => return,
-            }
+            };
             self.turn += 1;
             let overdrawn = self.accounts.next_turn();
             self.counts.add_all(GatewayCounter::Throttled, overdrawn);
-            let events = || ready.iter().map(|event| event.data.u64());
+            let events = || ready.iter().map(|event| event.data());
             if events().any(|number| number == WAKE) {
                 self.take_inputs();
             }
@@ -212,7 +211,7 @@ impl Server {
         }
         let number = self.next;
         self.next += 1;
-        let added = epoll::add(&self.epoll, &stream, EventData::new_u64(number), EventFlags::IN);
+        let added = self.epoll.add(&stream, EpollEvent::new(EpollFlags::EPOLLIN, number));
         if added.is_err() {
             return;
         }
@@ -470,13 +469,16 @@ impl Server {
     }
 
     /// Does what is due, and returns the time until there is something to do again, if nothing arrives.
-    fn pause(&mut self) -> Option<Timespec> {
+    fn pause(&mut self) -> EpollTimeout {
         let now = clock::now();
         self.end_stalled(now);
         let due = [self.follow(now), self.stalled_at].into_iter().flatten().min();
         let is_due = !(self.skipped.is_empty() && self.unfinished.is_empty());
-        let span = if is_due { Nanos::ZERO } else { due?.since(now) };
-        Timespec::try_from(span.to_std()).ok()
+        match due {
+            _ if is_due => EpollTimeout::ZERO,
+            Some(due) => poll::timeout(due.since(now).to_std()),
+            None => EpollTimeout::NONE,
+        }
     }
 
     /// Sends the followers that are due. Returns when the next one is.
@@ -592,11 +594,11 @@ impl Server {
         account.work(session.stream.take_work());
         let unsent = session.stream.unsent();
         account.unsent = account.unsent - core::mem::replace(&mut session.unsent, unsent) + unsent;
-        let mut flags = EventFlags::empty();
+        let mut flags = EpollFlags::empty();
         if sent? {
             session.stalled_since = None;
         } else {
-            flags |= EventFlags::OUT;
+            flags |= EpollFlags::EPOLLOUT;
             let now = clock::now();
             if session.stream.take_progress() {
                 session.stalled_since = Some(now);
@@ -605,10 +607,11 @@ impl Server {
             self.stalled_at.get_or_insert(now + STALLED_EVERY);
         }
         if session.closed.is_none() && !session.is_congested(account.unsent_max()) {
-            flags |= EventFlags::IN;
+            flags |= EpollFlags::EPOLLIN;
         }
         if core::mem::replace(&mut session.flags, flags) != flags {
-            epoll::modify(&self.epoll, &session.stream, EventData::new_u64(number), flags)
+            self.epoll
+                .modify(&session.stream, &mut EpollEvent::new(flags, number))
                 .map_err(|error| StreamError::Io(error.into()))?;
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 use super::budget::Payer;
 use crate::frame::{OPERATION_BYTES_MAX, Reply, Request, Seat, Target};
+use nix::sys::epoll::EpollFlags;
 use obol_fabric::contract::{LinkError, Remote};
 use obol_fabric::host::{FIRST_FREE, MAILBOX_FLAG};
 use obol_fabric::layout::Layout;
@@ -9,7 +10,6 @@ use obol_fabric::rights::{Purpose, Role};
 use obol_fabric::shm::Links;
 use obol_fabric::types::{Address, Instant, RegionOwner};
 use obol_identity::{Claims, Duty, Stream, StreamError};
-use rustix::event::epoll::EventFlags;
 use std::collections::HashSet;
 
 /// An admitted process.
@@ -28,7 +28,7 @@ pub(super) struct Session {
     /// Regions at which an operation has failed, and its epoch: the rest of it fails, too.
     broken: Vec<(u32, u32)>,
     /// What it waits for.
-    pub(super) flags: EventFlags,
+    pub(super) flags: EpollFlags,
     /// Since when the socket has taken none of the answers that wait.
     pub(super) stalled_since: Option<Instant>,
     /// The part of its budget's [`Account::unsent`](super::budget::Account) that is its own.
@@ -64,7 +64,7 @@ impl Session {
             payer: Payer { host: claims.host, reads: region == 0 },
             watches: HashSet::new(),
             broken: Vec::new(),
-            flags: EventFlags::IN,
+            flags: EpollFlags::EPOLLIN,
             stalled_since: None,
             unsent: 0,
             behind: false,

@@ -6,12 +6,13 @@ use crate::strangers::{
     next, operation, send,
 };
 use crate::support::{HANG, cpu_time, kill, wait_for};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, socket};
 use obol_fabric::Release;
 use obol_fabric_ip::GatewayCounter;
 use obol_identity::Duty;
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -53,11 +54,10 @@ fn pinged(stream: &mut Tls) {
 
 /// A connection from an address of this machine.
 fn connect_from(from: IpAddr, to: SocketAddr) -> TcpStream {
-    let socket =
-        rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)
-            .expect("made");
-    rustix::net::bind(&socket, &SocketAddr::new(from, 0)).expect("an address of this machine");
-    rustix::net::connect(&socket, &to).expect("it listens");
+    let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).expect("made");
+    let fd = socket.as_raw_fd();
+    bind(fd, &SockaddrStorage::from(SocketAddr::new(from, 0))).expect("an address of this machine");
+    connect(fd, &SockaddrStorage::from(to)).expect("it listens");
     TcpStream::from(socket)
 }
 

@@ -3,12 +3,12 @@
 use crate::hosts::{ALL, NOTE, PORT, Plan, UNANSWERED};
 use crate::keys::Authority;
 use crate::support::{Child, HANG, Probe, Root, coordinator, kill, live, until, wait_for};
+use nix::sys::resource::{Resource, getrlimit};
 use obol_fabric::host::Cluster;
 use obol_fabric::{Address, Drive, Fabric, Layout, Release, Remote, Token};
 use obol_fabric_ip::{Endpoint, GatewayCounter, counted};
 use obol_identity::{self as identity, Duty, Identity};
 use obol_rng::Rng;
-use rustix::process::{Resource, getrlimit};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, ServerConnection, StreamOwned};
 use std::collections::VecDeque;
@@ -529,7 +529,7 @@ fn who_takes_no_answers_keeps_nobody_waiting() {
 fn many_connections_keep_nobody_out() {
     let bed = Bed::new();
     // As many at once as this process may have; the gateway has given up most of them.
-    let most = usize::try_from(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
+    let most = usize::try_from(getrlimit(Resource::RLIMIT_NOFILE).expect("known").0).unwrap_or(usize::MAX);
     let mut idle = VecDeque::new();
     for n in 0..10_000 {
         if idle.len() + 100 > most {

@@ -1,6 +1,7 @@
 //! Connections and groups by IP address.
 
 use crate::devices::{HANG, READS, RETRY, SIZE, arena, next, nic, register};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use obol_fabric_verbs::VerbsError;
 use obol_fabric_verbs::cm::{
     ACCEPT_BYTES_MAX, Event, EventChannel, Id, Offer, REQUEST_BYTES_MAX, Space, What,
@@ -10,8 +11,8 @@ use obol_fabric_verbs::pair::{Kind, QueuePair};
 use obol_fabric_verbs::post::To;
 use obol_fabric_verbs::queue::{CompletionChannel, CompletionQueue, Status};
 use obol_fabric_verbs::registration::Rights;
-use rustix::event::{PollFd, PollFlags, poll};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -193,8 +194,8 @@ fn a_datagram_to_a_group_reaches_those_who_joined() {
     assert_eq!(inbox.words()[5].load(Relaxed), u64::from_ne_bytes(*b"a member"));
 
     // The completion has made the descriptor readable, once.
-    let timeout = HANG.try_into().expect("a timespec");
-    assert_eq!(poll(&mut [PollFd::new(&wake, PollFlags::IN)], Some(&timeout)), Ok(1));
+    let timeout = PollTimeout::try_from(HANG).expect("short");
+    assert_eq!(poll(&mut [PollFd::new(wake.as_fd(), PollFlags::POLLIN)], timeout), Ok(1));
     assert!(wake.take_event().expect("it can be taken"));
     assert!(!wake.take_event().expect("there is no more"));
     // A device has room for few at a time: those that have gone are not attached any more.

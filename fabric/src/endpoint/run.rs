@@ -18,9 +18,8 @@ use crate::metrics::{self, FabricCounter};
 use crate::page;
 use crate::types::{Instant, Nanos};
 use core::mem::offset_of;
-use core::num::NonZeroU64;
 use core::sync::atomic::{AtomicBool, Ordering};
-use rustix::thread::set_current_timer_slack;
+use nix::sys::prctl::set_timerslack;
 
 /// How a loop waits for events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -82,7 +81,7 @@ impl<W: Transport> Endpoint<W> {
         mut turn: impl FnMut(&mut M, &mut Self),
     ) {
         // Without it only the timers are later.
-        let _ = set_current_timer_slack(NonZeroU64::new(TIMER_SLACK_NS));
+        let _ = set_timerslack(TIMER_SLACK_NS);
         while !stop.load(Ordering::Relaxed) {
             let busy = self.turn(machine);
             turn(machine, self);

@@ -7,6 +7,7 @@ use crate::host::clock;
 use crate::host::error::HostError;
 use crate::host::file::remove_if_present;
 use crate::host::impair::Impairment;
+use crate::host::kernel;
 use crate::host::occupancy::Phase;
 use crate::host::peer::user;
 use crate::host::process::{Lives, Process};
@@ -17,7 +18,6 @@ use crate::layout::{Header, Layout, Limits, Seat};
 use crate::types::{Incarnation, Name};
 use crate::version::{Release, Version};
 use core::mem::offset_of;
-use rustix::rand::{GetRandomFlags, getrandom};
 use std::fs::{self, DirBuilder};
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
@@ -86,7 +86,7 @@ impl Cluster {
             root,
             name,
             limits,
-            Origin { nonce: random().unwrap_or_else(|| clock::now().0), host: 0 },
+            Origin { nonce: kernel::random().unwrap_or_else(|| clock::now().0), host: 0 },
         )
     }
 
@@ -375,13 +375,6 @@ fn check_empty(dir: &Path) -> Result<(), HostError> {
         }
         None => Ok(()),
     }
-}
-
-/// An unpredictable number; `None` from a kernel without random numbers.
-pub(crate) fn random() -> Option<u64> {
-    let mut raw = [0u8; 8];
-    let n = getrandom(&mut raw, GetRandomFlags::empty());
-    (n == Ok(8)).then(|| u64::from_le_bytes(raw))
 }
 
 #[cfg(test)]

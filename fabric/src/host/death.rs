@@ -90,7 +90,7 @@ pub(crate) fn register(region: &Region, seat: u16) -> Result<Registration, HostE
         drop(unsafe { Box::from_raw(list) });
         return Err(error);
     }
-    let tid = rustix::thread::gettid().as_raw_pid().cast_unsigned() & TID_MASK;
+    let tid = nix::unistd::gettid().as_raw().cast_unsigned() & TID_MASK;
     // Word 0 signals life to peers, so it is written last.
     for index in (0..DEATH_WORDS).rev() {
         region.death_claim(seat, index).store(0, Ordering::Relaxed);

@@ -13,15 +13,21 @@ use crate::shm::Endpoint;
 use crate::types::Address;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
+use nix::mount::{MsFlags, mount};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollTimeout};
+use nix::sys::ptrace;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
 use obol_deaths::deadbeat::Deadbeat;
 use obol_deaths::ebpf::{self, DIRECTORY, Loaded, Programs};
 use obol_deaths::{Detection, Stage};
-use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+use std::ffi::CStr;
 use std::fs;
 use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _};
-use std::os::fd::OwnedFd;
+use std::os::fd::AsFd;
 use std::path::Path;
 
 /// Loads the programs for `test` alone, in a thread of its own, or skips it.
@@ -40,14 +46,12 @@ fn load() -> Result<Loaded, String> {
     if Deadbeat::open().is_ok() {
         return Err("the module is loaded and is used instead".to_owned());
     }
-    // SAFETY: it takes an integer, and changes nothing but where this thread finds files.
-    if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
-        return Err(io::Error::last_os_error().to_string());
-    }
-    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-    mount_change("/", private).map_err(|error| error.to_string())?;
+    let refused = |error: nix::Error| error.to_string();
+    unshare(CloneFlags::CLONE_NEWNS).map_err(refused)?;
+    let (private, none) = (MsFlags::MS_PRIVATE | MsFlags::MS_REC, None::<&CStr>);
+    mount(none, "/", none, private, none).map_err(refused)?;
     let parent = Path::new(DIRECTORY).parent().expect("absolute");
-    mount(c"tmpfs", parent, c"tmpfs", MountFlags::empty(), None).map_err(|error| error.to_string())?;
+    mount(Some(c"tmpfs"), parent, Some(c"tmpfs"), MsFlags::empty(), none).map_err(refused)?;
     let loaded = ebpf::load(None).map_err(|error| error.to_string())?;
     if loaded.wakes { Ok(loaded) } else { Err("this kernel has no user ring buffers".to_owned()) }
 }
@@ -89,7 +93,7 @@ fn seen(endpoint: &mut Endpoint) -> (Vec<Evidence>, u64) {
 /// A child that waits to be killed. The calling thread traces it, so that it stays where its exit
 /// begins until it is released.
 struct Victim {
-    pid: libc::pid_t,
+    pid: Pid,
 }
 
 impl Victim {
@@ -104,7 +108,7 @@ impl Victim {
             // SAFETY: it takes an integer and does not return.
             unsafe { libc::_exit(1) };
         };
-        Self { pid: pid.cast_signed() }
+        Self { pid: Pid::from_raw(pid.cast_signed()) }
     }
 
     /// A member of the cluster, which is registered.
@@ -114,7 +118,7 @@ impl Victim {
             let anew = Cluster::open(&root, name("c")).expect("opened");
             core::mem::forget(endpoint(&anew, &format!("victim-{}", std::process::id())));
         });
-        let process = Process::of(victim.pid.cast_unsigned()).expect("a child");
+        let process = Process::of(victim.pid.as_raw().cast_unsigned()).expect("a child");
         let mut found = None;
         until("a member", || {
             found = cluster.regions_of(process).into_iter().find(|info| info.alive);
@@ -129,37 +133,31 @@ impl Victim {
         (victim, Address { generation: info.generation, ..Address::region(info.number) }, region)
     }
 
-    fn trace(&self, request: libc::c_uint, data: libc::c_int) {
-        // SAFETY: neither request takes the address of anything.
-        let traced = unsafe { libc::ptrace(request, self.pid, 0usize, data as usize) };
-        assert_eq!(traced, 0, "{}", io::Error::last_os_error());
-    }
-
     /// Sends SIGKILL; returns when the victim is held at the beginning of its exit.
     fn kill_and_hold(&self) {
-        self.trace(libc::PTRACE_SEIZE, libc::PTRACE_O_TRACEEXIT | libc::PTRACE_O_EXITKILL);
+        let options = ptrace::Options::PTRACE_O_TRACEEXIT | ptrace::Options::PTRACE_O_EXITKILL;
+        ptrace::seize(self.pid, options).expect("traced");
         self.kill();
         let status = self.wait();
-        let held = libc::WIFSTOPPED(status) && status >> 16 == libc::PTRACE_EVENT_EXIT;
-        assert!(held, "it is not held: {status:#x}");
+        let held = matches!(status, WaitStatus::PtraceEvent(_, _, libc::PTRACE_EVENT_EXIT));
+        assert!(held, "it is not held: {status:?}");
     }
 
     fn kill(&self) {
-        // SAFETY: it takes integers, and the child is not reaped.
-        assert_eq!(unsafe { libc::kill(self.pid, libc::SIGKILL) }, 0);
+        kill(self.pid, Signal::SIGKILL).expect("a child that is not reaped");
     }
 
-    fn wait(&self) -> libc::c_int {
-        let mut status = 0;
-        // SAFETY: `status` is valid for writes.
-        let waited = unsafe { libc::waitpid(self.pid, &raw mut status, libc::__WALL) };
-        assert_eq!(waited, self.pid, "{}", io::Error::last_os_error());
-        status
+    fn wait(&self) -> WaitStatus {
+        waitpid(self.pid, Some(WaitPidFlag::__WALL)).expect("a child")
+    }
+
+    fn release(&self) {
+        ptrace::cont(self.pid, None).expect("traced");
     }
 
     fn reap(&self) {
         let status = self.wait();
-        assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL, "{status:#x}");
+        assert!(matches!(status, WaitStatus::Signaled(_, Signal::SIGKILL, _)), "{status:?}");
     }
 }
 
@@ -181,7 +179,7 @@ fn a_sleeping_watcher_is_woken_when_the_signal_is_sent() {
         assert_eq!(seen(&mut watcher), (vec![Evidence::Suspicion], 1));
         assert_eq!(seen(&mut watcher), (vec![], 0));
 
-        victim.trace(libc::PTRACE_CONT, 0);
+        victim.release();
         victim.reap();
         assert_eq!(seen(&mut watcher), (vec![Evidence::Proof], 1), "early: {}", loaded.early);
     });
@@ -203,15 +201,14 @@ fn a_death_that_is_watched_lazily_wakes_nobody() {
         until("a wake", || rings(&watcher) != before);
         assert_eq!(rings(&watcher), before.wrapping_add(1), "for the urgent one alone");
         assert_eq!((seen(&mut watcher).0.len(), seen(&mut watcher)), (3, (vec![], 0)));
-        urgent.0.trace(libc::PTRACE_CONT, 0);
+        urgent.0.release();
         urgent.0.reap();
     });
 }
 
-fn ready(epoll: &OwnedFd, patience: Duration) -> usize {
-    let mut events = [epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; 2];
-    let patience = Timespec::try_from(patience).expect("short");
-    epoll::wait(epoll, &mut events, Some(&patience)).expect("waited")
+fn ready(epoll: &Epoll, patience: Duration) -> usize {
+    let patience = EpollTimeout::try_from(patience).expect("short");
+    epoll.wait(&mut [EpollEvent::empty(); 2], patience).expect("waited")
 }
 
 #[test]
@@ -220,8 +217,8 @@ fn each_first_signal_ends_one_wait_of_each_who_waits_and_nobody_can_fill_what_wa
         let programs = Programs::open().expect("opened");
         let wakes = programs.wakes().expect("they wake");
         let watchers = [0, 1, 2].map(|_| {
-            let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).expect("made");
-            wakes.wait_with(&epoll, EventData::new_u64(0)).expect("added");
+            let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).expect("made");
+            wakes.wait_with(&epoll, 0).expect("added");
             assert_eq!((ready(&epoll, Duration::ZERO), ready(&epoll, Duration::ZERO)), (1, 0));
             epoll
         });
@@ -237,7 +234,7 @@ fn each_first_signal_ends_one_wait_of_each_who_waits_and_nobody_can_fill_what_wa
             }
             // It is dying already.
             victim.1.kill();
-            victim.1.trace(libc::PTRACE_CONT, 0);
+            victim.1.release();
             victim.1.reap();
             assert_eq!(is(Stage::Dead), 1_000_001 + turn);
             for epoll in &watchers[..2] {
@@ -261,8 +258,7 @@ fn register_in_child(
         let tokens = programs.register(1 + turn, 1_000_001 + turn).expect("registered");
         done.write_all(&tokens.slot.to_ne_bytes()).expect("written");
     });
-    let mut waited = [PollFd::new(registered, PollFlags::IN)];
-    poll(&mut waited, None).expect("waited");
+    poll(&mut [PollFd::new(registered.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE).expect("waited");
     let mut slot = [0; 4];
     registered.read_exact(&mut slot).expect("read");
     (u32::from_ne_bytes(slot), victim)
@@ -280,7 +276,7 @@ fn programs_of_an_earlier_release_report_without_a_wake() {
         maintain(&mut watcher);
         victim.kill_and_hold();
         assert_eq!(seen(&mut watcher), (vec![Evidence::Suspicion], 1), "it is seen by who is awake");
-        victim.trace(libc::PTRACE_CONT, 0);
+        victim.release();
         victim.reap();
         assert_eq!(seen(&mut watcher), (vec![Evidence::Proof], 1));
     });

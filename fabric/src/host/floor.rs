@@ -11,12 +11,15 @@ use crate::host::futex::{OWNER_DIED, WAITERS};
 use crate::host::sched::Slice;
 use crate::host::{clock, futex, process, program, sched};
 use crate::types::{Instant, Nanos};
-use core::num::NonZeroU64;
+use core::num::NonZeroUsize;
 use core::ops::Deref;
+use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_parent_process_death_signal, waitpid};
-use rustix::thread::{gettid, set_current_timer_slack};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use nix::sys::prctl::{set_pdeathsig, set_timerslack};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::waitpid;
+use nix::unistd::{Pid, gettid, pause};
 use std::io;
 use std::os::unix::process::parent_id;
 use std::time::Duration;
@@ -138,7 +141,7 @@ fn failover(number: u32, slice: Slice) -> io::Result<Failover> {
     // The length varies, so that the kernel's tick does not always fall at the same place.
     std::thread::sleep(Duration::from_micros(3000 + u64::from(number).wrapping_mul(7919) % 1000 * 3));
     let killed = clock::now();
-    kill_process(roles.0[0], Signal::KILL)?;
+    kill(roles.0[0], Signal::SIGKILL)?;
     until(&shared.done, ROLES.len() as u32 - 1, Duration::from_micros(300))?;
     let since = |time: &AtomicU64| Instant(time.load(Ordering::Acquire)).since(killed);
     let last = shared.active.iter().map(|time| since(time)).max().unwrap_or_default();
@@ -164,36 +167,37 @@ impl Drop for Roles {
     fn drop(&mut self) {
         for role in &self.0 {
             // One that has ended is still to be reaped, and its number is still its own.
-            let _ = kill_process(*role, Signal::KILL);
+            let _ = kill(*role, Signal::SIGKILL);
         }
         for role in &self.0 {
-            let _ = waitpid(Some(*role), WaitOptions::empty());
+            let _ = waitpid(*role, None);
         }
     }
 }
 
 /// Anonymous memory that forked children share.
-struct Memory(*mut core::ffi::c_void);
+struct Memory(NonNull<core::ffi::c_void>);
 
 impl Memory {
     fn map() -> io::Result<Self> {
-        let rights = ProtFlags::READ | ProtFlags::WRITE;
-        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        const BYTES: NonZeroUsize = NonZeroUsize::new(size_of::<Shared>()).expect("it has fields");
+        let rights = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        let flags = MapFlags::MAP_SHARED | MapFlags::MAP_POPULATE;
         // SAFETY: the kernel chooses the address, so no other memory is affected.
-        Ok(Self(unsafe { mmap_anonymous(core::ptr::null_mut(), size_of::<Shared>(), rights, flags) }?))
+        Ok(Self(unsafe { mmap_anonymous(None, BYTES, rights, flags) }?))
     }
 
     fn shared(&self) -> &Shared {
         // SAFETY: the mapping is as long as `Shared`, aligned to a page, and zero, which is valid
         // for its atomics; it is unmapped by `Drop` alone.
-        unsafe { &*self.0.cast::<Shared>() }
+        unsafe { self.0.cast::<Shared>().as_ref() }
     }
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: the range was mapped by `map`, and the borrows of `shared` have ended.
-        let _ = unsafe { rustix::mm::munmap(self.0, size_of::<Shared>()) };
+        let _ = unsafe { munmap(self.0, size_of::<Shared>()) };
     }
 }
 
@@ -201,14 +205,14 @@ impl Shared {
     /// One role, in its own process, until that is killed.
     fn play(&self, role: Role, slice: Slice, parent: u32) -> ! {
         // Without its parent, a role would wait for ever.
-        let ends_with_parent = set_parent_process_death_signal(Some(Signal::KILL)).is_ok();
+        let ends_with_parent = set_pdeathsig(Signal::SIGKILL).is_ok();
         if !ends_with_parent || parent_id() != parent {
             std::process::abort();
         }
         self.warm_up();
         if !matches!(role, Role::App(_)) {
             // Only a hint.
-            let _ = set_current_timer_slack(NonZeroU64::new(1));
+            let _ = set_timerslack(1);
         }
         if !matches!(role, Role::Victim) {
             // Where the kernel has no slices, it is the floor without.
@@ -250,7 +254,7 @@ impl Shared {
     }
 
     fn await_death(&self) -> ! {
-        let thread = gettid().as_raw_pid().cast_unsigned();
+        let thread = gettid().as_raw().cast_unsigned();
         let head = Head { first: 0, futex_offset: core::mem::offset_of!(Node, word), pending: 0 };
         let head = Box::leak(Box::new(head));
         let mut next = core::ptr::from_ref(&*head) as usize;
@@ -325,6 +329,6 @@ fn wait(word: &AtomicU32, done: impl Fn(u32) -> bool) {
 fn sleep_for_ever() -> ! {
     loop {
         // Unlike `park`, this allocates nothing: the last app still has to run.
-        rustix::event::pause();
+        pause();
     }
 }

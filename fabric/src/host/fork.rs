@@ -8,9 +8,11 @@
 //! `posix_spawn`), are the same process.
 #![allow(unsafe_code)]
 
-use core::ptr;
+use core::num::NonZeroUsize;
+use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use nix::errno::Errno;
+use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::io;
 
 const PAGE_BYTES: usize = 4096;
@@ -58,13 +60,18 @@ fn mark() -> io::Result<&'static AtomicU64> {
     if found.is_null() {
         let made = empty(PAGE_BYTES)?;
         // SAFETY: the range is the mapping that was just made.
-        if let Err(error) = unsafe { madvise(made.cast(), PAGE_BYTES, Advice::LinuxWipeOnFork) } {
+        if let Err(error) = unsafe { madvise(made.cast(), PAGE_BYTES, MmapAdvise::MADV_WIPEONFORK) } {
             // SAFETY: nothing else refers to the mapping.
             unsafe { munmap(made.cast(), PAGE_BYTES) }?;
             return Err(error.into());
         }
-        found = match MARK.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => made,
+        found = match MARK.compare_exchange(
+            ptr::null_mut(),
+            made.as_ptr(),
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        ) {
+            Ok(_) => made.as_ptr(),
             Err(other) => {
                 // SAFETY: another thread was first, so nothing refers to this one.
                 unsafe { munmap(made.cast(), PAGE_BYTES) }?;
@@ -78,10 +85,12 @@ fn mark() -> io::Result<&'static AtomicU64> {
 }
 
 /// Zeroed memory private to this process, allocated on the first write.
-pub(crate) fn empty(bytes: usize) -> io::Result<*mut AtomicU64> {
-    let kind = MapFlags::PRIVATE | MapFlags::NORESERVE;
+pub(crate) fn empty(bytes: usize) -> io::Result<NonNull<AtomicU64>> {
+    let bytes = NonZeroUsize::new(bytes).ok_or(Errno::EINVAL)?;
+    let (access, kind) =
+        (ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE);
     // SAFETY: a new anonymous mapping at an address that the kernel chooses.
-    let at = unsafe { mmap_anonymous(ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, kind) }?;
+    let at = unsafe { mmap_anonymous(None, bytes, access, kind) }?;
     Ok(at.cast())
 }
 
@@ -93,7 +102,8 @@ pub(crate) mod tests {
     use crate::host::{Cluster, HostError, Observed, Process, Region};
     use crate::shm::Endpoint;
     use crate::{Drive as _, Fabric as _, Instant, Page, ViewId, page};
-    use rustix::process::{Pid, WaitOptions, waitpid};
+    use nix::sys::wait::{WaitStatus, waitpid};
+    use nix::unistd::{ForkResult, Pid, fork};
     use std::os::unix::process::CommandExt as _;
     use std::process::Command;
 
@@ -101,15 +111,12 @@ pub(crate) mod tests {
     pub(crate) fn forked(child: impl FnOnce() -> bool) -> bool {
         // SAFETY: the child calls nothing that waits for a thread that it has not, and ends without
         // running the test's own end.
-        let pid = unsafe { libc::fork() };
-        assert!(pid >= 0, "{}", io::Error::last_os_error());
-        if pid == 0 {
+        let ForkResult::Parent { child: pid } = (unsafe { fork() }).expect("forked") else {
             let good = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child)).unwrap_or(false);
             // SAFETY: it takes an integer and does not return.
             unsafe { libc::_exit(i32::from(!good)) };
-        }
-        let waited = waitpid(Pid::from_raw(pid), WaitOptions::empty());
-        waited.ok().flatten().is_some_and(|(_, status)| status.exit_status() == Some(0))
+        };
+        waitpid(pid, None) == Ok(WaitStatus::Exited(pid, 0))
     }
 
     #[test]
@@ -152,8 +159,8 @@ pub(crate) mod tests {
             process.is_alive() && cluster.region_info(owned().expect("its region")).is_some_and(|r| r.alive)
         );
         drop(output);
-        let waited = waitpid(Pid::from_raw(pid.cast_signed()), WaitOptions::empty());
-        assert!(waited.ok().flatten().is_some_and(|(_, status)| status.exit_status() == Some(0)));
+        let pid = Pid::from_raw(pid.cast_signed());
+        assert_eq!(waitpid(pid, None), Ok(WaitStatus::Exited(pid, 0)));
     }
 
     #[test]

@@ -1,12 +1,11 @@
-//! The kernel's futexes on words of shared memory. All are shared between processes, never private.
+//! The kernel's futexes on words of shared memory. All are shared between processes, never private. nix has none of
+//! these calls.
+#![allow(unsafe_code)]
 
 use crate::host::clock;
 use crate::types::Nanos;
+use core::ptr;
 use core::sync::atomic::AtomicU32;
-use rustix::io::Errno;
-pub(crate) use rustix::thread::futex::Wait as Waiter;
-use rustix::thread::futex::{self, Flags, WaitFlags, WaitPtr, WaitvFlags};
-use rustix::time::ClockId;
 use std::io;
 
 /// Set by the kernel when a robust futex's owner died.
@@ -17,26 +16,38 @@ pub const WAITERS: u32 = libc::FUTEX_WAITERS;
 pub(crate) const TID_MASK: u32 = libc::FUTEX_TID_MASK;
 /// The maximum number of words for `futex_waitv`.
 pub(crate) const WAITV_MAX: usize = 128;
+/// `FUTEX2_SIZE_U32` of linux/futex.h; libc does not have it yet.
+const SIZE_U32: u32 = 2;
 
 /// Blocks while `word` holds `expected`, for at most `timeout`. May return early: check again.
 pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Nanos>) {
+    let timeout = timeout.map(clock::timespec);
+    let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: the word and the timeout are borrowed until the call returns; the kernel reads them.
     // Every error is an early return.
-    let _ = futex::wait(word, Flags::empty(), expected, timeout.map(clock::timespec).as_ref());
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, expected, timeout) };
 }
 
 /// Wakes up to `n` waiters of a word.
 pub fn wake(word: &AtomicU32, n: u32) {
+    // SAFETY: the kernel takes the address for a name, and reads nothing.
     // A word that is no longer mapped has no waiter.
-    let _ = futex::wake(word, Flags::empty(), n.min(i32::MAX as u32));
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, n.min(i32::MAX as u32)) };
 }
 
-/// An entry for [`waitv`]: wait as long as `word` holds `expected`.
+/// An entry for [`waitv`]: the kernel's `struct futex_waitv`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct Waiter {
+    expected: u64,
+    word: u64,
+    flags: u32,
+    reserved: u32,
+}
+
+/// Waits as long as `word` holds `expected`.
 pub(crate) fn waiter(word: &AtomicU32, expected: u32) -> Waiter {
-    let mut waiter = Waiter::new();
-    waiter.val = expected.into();
-    waiter.uaddr = WaitPtr::new(word.as_ptr().cast());
-    waiter.flags = WaitFlags::SIZE_U32;
-    waiter
+    Waiter { expected: expected.into(), word: word.as_ptr() as u64, flags: SIZE_U32, reserved: 0 }
 }
 
 /// Blocks while every word holds its expected value, for at most `timeout`. Uses at most
@@ -46,14 +57,24 @@ pub(crate) fn waitv(waiters: &[Waiter], timeout: Nanos) {
     let waiters = &waiters[..waiters.len().min(WAITV_MAX)];
     let until = clock::futex_deadline(timeout);
     // Every error is an early return.
-    let _ = futex::waitv(waiters, WaitvFlags::empty(), Some(&until), ClockId::Monotonic);
+    let _ = call_waitv(waiters, Some(&until));
 }
 
 /// Whether this kernel has `futex_waitv` (Linux 5.16).
 pub(crate) fn probe() -> io::Result<()> {
     // A kernel that supports the call rejects an empty array with EINVAL.
-    match futex::waitv(&[], WaitvFlags::empty(), None, ClockId::Monotonic) {
-        Err(Errno::NOSYS) => Err(Errno::NOSYS.into()),
+    match call_waitv(&[], None) {
+        Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => Err(error),
         _ => Ok(()),
     }
+}
+
+fn call_waitv(waiters: &[Waiter], until: Option<&libc::timespec>) -> io::Result<()> {
+    let (count, until) = (waiters.len() as u32, until.map_or(ptr::null(), ptr::from_ref));
+    // SAFETY: the kernel reads `count` entries and the time, and looks at each word as a futex does,
+    // which fails if it is not mapped.
+    let woken = unsafe {
+        libc::syscall(libc::SYS_futex_waitv, waiters.as_ptr(), count, 0, until, libc::CLOCK_MONOTONIC)
+    };
+    if woken < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -7,7 +7,7 @@
 use crate::host::notice_listener::{self, Inbox, NoticeListener};
 use crate::host::process::{Held, Process};
 use crate::host::region::Region;
-use crate::host::{Waker, cluster};
+use crate::host::{Waker, kernel};
 use crate::layout::Seat;
 use crate::notice::{NOTICE_BYTES, Notice};
 use crate::types::{Address, Instant, Nanos};
@@ -65,7 +65,7 @@ struct RemoteRegistration {
 
 /// The tokens of a seat's notices. `None` from a kernel without random numbers.
 pub(crate) fn draw() -> Option<[u64; 2]> {
-    let token = || cluster::random().filter(|&token| token != 0);
+    let token = || kernel::random().filter(|&token| token != 0);
     Some([token()?, token()?])
 }
 
@@ -314,11 +314,9 @@ mod tests {
     use crate::endpoint::transport::Transport;
     use crate::endpoint::{Owner, Wait};
     use crate::host::test::{Root, made, name};
-    use crate::host::{Cluster, clock};
+    use crate::host::{Cluster, clock, multicast};
     use crate::shm::Endpoint;
     use core::time::Duration;
-    use rustix::net::netdevice::name_to_index;
-    use rustix::net::sockopt::set_ip_multicast_if_with_ifindex;
     use std::net::{Ipv4Addr, UdpSocket};
     use std::sync::mpsc;
     use std::thread::JoinHandle;
@@ -331,9 +329,7 @@ mod tests {
     /// Sends datagrams as any user of this host can.
     fn sender() -> UdpSocket {
         let socket = UdpSocket::bind("0.0.0.0:0").expect("bound");
-        let any = Ipv4Addr::UNSPECIFIED;
-        let lo = name_to_index(&socket, notice_listener::INTERFACE).expect("there is one");
-        set_ip_multicast_if_with_ifindex(&socket, &any, &any, lo).expect("set");
+        multicast::send_by(&socket, notice_listener::INTERFACE).expect("set");
         socket
     }
 

@@ -5,14 +5,16 @@
 
 use crate::host::error::HostError;
 use crate::host::fork::{self, OwnerProcess};
+use crate::host::kernel::soft_limit;
+use core::num::NonZeroUsize;
 use core::ops::{Deref, Range};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
-use rustix::process::{Resource, getrlimit};
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, posix_fallocate};
+use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, munmap};
+use nix::sys::resource::Resource;
 use std::fs::{File, OpenOptions};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -57,9 +59,9 @@ impl Deref for Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         let empty = *self.empty.get_mut();
-        for words in [self.words.as_ptr(), empty] {
+        for words in [Some(self.words), NonNull::new(empty)].into_iter().flatten() {
             // A child does not have its parent's mapping, and may have mapped something else there.
-            if words.is_null() || words != empty && !self.home.is_here() {
+            if words.as_ptr() != empty && !self.home.is_here() {
                 continue;
             }
             // SAFETY: `words` and `len` are what `mmap` gave, and no reference outlives `self`.
@@ -72,7 +74,7 @@ impl Drop for Mapping {
 /// Creates a file of `bytes` zeros, with all space reserved.
 pub(crate) fn create(path: &Path, bytes: usize) -> Result<Mapping, HostError> {
     // Beyond this limit the kernel would send a signal that ends the program.
-    if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < bytes as u64) {
+    if soft_limit(Resource::RLIMIT_FSIZE).is_some_and(|limit| limit < bytes as u64) {
         return Err(HostError::FileSize { path: path.into(), bytes });
     }
     let file = OpenOptions::new()
@@ -80,19 +82,15 @@ pub(crate) fn create(path: &Path, bytes: usize) -> Result<Mapping, HostError> {
         .write(true)
         .create_new(true)
         .mode(0o600)
-        .custom_flags(libc::O_NOFOLLOW)
+        .custom_flags(OFlag::O_NOFOLLOW.bits())
         .open(path)
         .map_err(HostError::io("create", path))?;
     let reserved = loop {
-        // SAFETY: the descriptor is open.
-        match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, bytes as i64) } {
-            0 => break Ok(()),
-            libc::EINTR => {}
-            libc::ENOSPC | libc::EDQUOT => break Err(HostError::NoSpace { path: path.into(), bytes }),
-            error => {
-                let error = std::io::Error::from_raw_os_error(error);
-                break Err(HostError::Io { doing: "reserve space for", path: path.into(), error });
-            }
+        match posix_fallocate(&file, 0, bytes as i64) {
+            Ok(()) => break Ok(()),
+            Err(Errno::EINTR) => {}
+            Err(Errno::ENOSPC | Errno::EDQUOT) => break Err(HostError::NoSpace { path: path.into(), bytes }),
+            Err(error) => break Err(HostError::io("reserve space for", path)(error.into())),
         }
     };
     let mapped = reserved.and_then(|()| map(&file, path, Some(bytes), Access::ReadWrite));
@@ -108,7 +106,7 @@ pub(crate) fn open(path: &Path, bytes: Option<usize>, access: Access) -> Result<
     let file = OpenOptions::new()
         .read(true)
         .write(access == Access::ReadWrite)
-        .custom_flags(libc::O_NOFOLLOW)
+        .custom_flags(OFlag::O_NOFOLLOW.bits())
         .open(path)
         .map_err(HostError::io("open", path))?;
     map(&file, path, bytes, access)
@@ -126,15 +124,15 @@ fn map(file: &File, path: &Path, bytes: Option<usize>, access: Access) -> Result
     let home = OwnerProcess::here()
         .map_err(|error| HostError::Kernel { doing: "mark memory that children do not get", error })?;
     let protection = match access {
-        Access::ReadOnly => ProtFlags::READ,
-        Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
+        Access::ReadOnly => ProtFlags::PROT_READ,
+        Access::ReadWrite => ProtFlags::PROT_READ | ProtFlags::PROT_WRITE,
     };
     // SAFETY: a new mapping of an open file at an address that the kernel chooses.
-    let at = unsafe { mmap(core::ptr::null_mut(), len, protection, MapFlags::SHARED, file, 0) };
-    let mapped = at.and_then(|at| NonNull::new(at).ok_or(Errno::INVAL));
+    let map = |bytes| unsafe { mmap(None, bytes, protection, MapFlags::MAP_SHARED, file, 0) };
+    let mapped = NonZeroUsize::new(len).ok_or(Errno::EINVAL).and_then(map);
     let words = mapped.map_err(|error| HostError::io("map", path)(error.into()))?;
     let mapping = Mapping { words: words.cast(), len: len / 8, home, empty: AtomicPtr::default() };
-    mapping.advise(0..len, Advice::LinuxDontFork);
+    mapping.advise(0..len, MmapAdvise::MADV_DONTFORK);
     Ok(mapping)
 }
 
@@ -156,8 +154,8 @@ impl Mapping {
             // The child has no address space left. It cannot continue, and must not use its parent's.
             std::process::abort();
         };
-        let first = self.empty.compare_exchange(found, made, Ordering::AcqRel, Ordering::Acquire);
-        first.err().map_or(made, |other| {
+        let first = self.empty.compare_exchange(found, made.as_ptr(), Ordering::AcqRel, Ordering::Acquire);
+        first.err().map_or(made.as_ptr(), |other| {
             // SAFETY: another thread was first, so nothing refers to this one.
             let gone = unsafe { munmap(made.cast(), self.len * 8) };
             debug_assert!(gone.is_ok(), "{gone:?}");
@@ -168,18 +166,18 @@ impl Mapping {
     /// Releases the memory through which the file was read; the next access maps it again. The
     /// contents stay.
     pub(crate) fn release(&self) {
-        self.advise(0..self.len * 8, Advice::LinuxDontNeed);
+        self.advise(0..self.len * 8, MmapAdvise::MADV_DONTNEED);
     }
 
     /// Populates the page tables of these bytes now, to avoid page faults during a failover.
     /// Kernels before 5.14 cannot, and fault later.
     pub(crate) fn prefault(&self, bytes: Range<usize>) {
-        self.advise(bytes, Advice::LinuxPopulateWrite);
+        self.advise(bytes, MmapAdvise::MADV_POPULATE_WRITE);
     }
 
     /// Advises the kernel about these bytes. A refusal costs only time or memory, and
     /// `MADV_DONTFORK` is never refused for a file's memory.
-    fn advise(&self, bytes: Range<usize>, advice: Advice) {
+    fn advise(&self, bytes: Range<usize>, advice: MmapAdvise) {
         if !self.is_here() {
             return;
         }
@@ -187,7 +185,7 @@ impl Mapping {
         let begin = bytes.start.min(end) / PAGE_BYTES * PAGE_BYTES;
         // SAFETY: the range lies within the mapping and begins with a page. The mapping is of a
         // shared file, so its words are the same when they are faulted in again.
-        let _ = unsafe { madvise(self.words.as_ptr().cast::<u8>().add(begin).cast(), end - begin, advice) };
+        let _ = unsafe { madvise(self.words.cast::<u8>().add(begin).cast(), end - begin, advice) };
     }
 }
 
@@ -198,8 +196,8 @@ mod tests {
 
     /// The size of the file system that holds `/dev/shm`; 0 if it is unlimited.
     fn room() -> u64 {
-        let stat = rustix::fs::statvfs("/dev/shm").expect("it is there");
-        stat.f_blocks * stat.f_frsize
+        let stat = nix::sys::statvfs::statvfs("/dev/shm").expect("it is there");
+        stat.blocks() * stat.fragment_size()
     }
 
     #[test]

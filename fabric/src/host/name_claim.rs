@@ -19,10 +19,11 @@ use crate::host::process::is_dying;
 use crate::types::{Name, Nanos};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use core::{fmt, ptr};
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -189,7 +190,7 @@ impl Files {
         {
             return Ok((meta.dev(), meta.ino()));
         }
-        let flags = libc::O_NOFOLLOW;
+        let flags = OFlag::O_NOFOLLOW.bits();
         let file = File::options()
             .create(true)
             .append(true)
@@ -216,14 +217,11 @@ fn lock(file: &File, name: Name) -> io::Result<Option<u32>> {
     loop {
         match set(file, name, libc::F_WRLCK) {
             Ok(()) => return Ok(None),
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {}
-            Err(error) => return Err(error),
+            Err(Errno::EAGAIN | Errno::EACCES) => {}
+            Err(error) => return Err(error.into()),
         }
         let mut found = range(name, libc::F_WRLCK);
-        // SAFETY: the descriptor is open, and `F_GETLK` writes to the structure that it is given alone.
-        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &raw mut found) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        fcntl(file, FcntlArg::F_GETLK(&mut found))?;
         // Unlocked: its holder has ended in between.
         if i32::from(found.l_type) != libc::F_UNLCK {
             return Ok(Some(u32::try_from(found.l_pid).unwrap_or_default()));
@@ -231,14 +229,8 @@ fn lock(file: &File, name: Name) -> io::Result<Option<u32>> {
     }
 }
 
-fn set(file: &File, name: Name, kind: libc::c_int) -> io::Result<()> {
-    let wanted = range(name, kind);
-    // SAFETY: the descriptor is open, and `F_SETLK` reads the structure that it is given.
-    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &raw const wanted) } == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+fn set(file: &File, name: Name, kind: libc::c_int) -> nix::Result<()> {
+    fcntl(file, FcntlArg::F_SETLK(&range(name, kind))).map(drop)
 }
 
 fn range(name: Name, kind: libc::c_int) -> libc::flock {
@@ -267,7 +259,9 @@ mod tests {
     use crate::host::fork::tests::forked;
     use crate::host::process::Process;
     use crate::host::test::{made, name};
-    use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+    use nix::sys::signal::{Signal, kill as send};
+    use nix::sys::wait::waitpid;
+    use nix::unistd::{Pid, getppid};
 
     /// A forked process that runs `start` and then sleeps until it is killed, once it has returned.
     fn child(start: impl FnOnce() -> bool) -> u32 {
@@ -288,9 +282,9 @@ mod tests {
     }
 
     fn kill(child: u32) {
-        let pid = Pid::from_raw(child.cast_signed()).expect("a pid");
-        kill_process(pid, Signal::KILL).expect("a child");
-        waitpid(Some(pid), WaitOptions::empty()).expect("a child");
+        let pid = Pid::from_raw(child.cast_signed());
+        send(pid, Signal::SIGKILL).expect("a child");
+        waitpid(pid, None).expect("a child");
     }
 
     fn again(cluster: &Cluster) -> Cluster {
@@ -312,9 +306,7 @@ mod tests {
         assert!(forked(|| {
             let cluster = again(&cluster);
             let refused = holder(NameClaim::take(&cluster, name("a")));
-            NameClaim::take(&cluster, name("b")).is_ok()
-                && Some(refused)
-                    == rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get().cast_unsigned())
+            NameClaim::take(&cluster, name("b")).is_ok() && refused == getppid().as_raw().cast_unsigned()
         }));
         assert_eq!(holder(NameClaim::take(&cluster, name("a"))), std::process::id());
         drop(own);

@@ -6,26 +6,25 @@
 //! doorbell, but only for deaths that this process has to handle at once. The notices are not
 //! trusted yet: [`crate::host::watch`] compares them with the seat of the process that reportedly
 //! died.
-#![allow(unsafe_code)]
 
-use crate::host::Waker;
 use crate::host::region::Region;
+use crate::host::{Waker, multicast};
 use crate::layout::Seat;
 use crate::notice::{NOTICE_BYTES, Notice};
 use crate::types::Address;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::socket::sockopt::ReuseAddr;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, setsockopt, socket};
 use obol_deaths::ebpf::{Deaths, Wakes};
 use obol_deaths::{Detection, Stage};
-use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
-use rustix::net::netdevice::name_to_index;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 use std::collections::VecDeque;
 use std::io::{self, PipeReader, PipeWriter};
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -173,12 +172,12 @@ impl NoticeListener {
         inbox: Arc<Inbox>,
         waker: Waker,
     ) -> io::Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        wakes.wait_with(&epoll, EventData::new_u64(WOKEN))?;
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        wakes.wait_with(&epoll, WOKEN)?;
         Self::spawn(move |stopped| {
             // It waits only as long as the descriptor is open.
             let _wakes = wakes;
-            if epoll::add(&epoll, &stopped, EventData::new_u64(STOPPED), EventFlags::empty()).is_ok() {
+            if epoll.add(&stopped, EpollEvent::new(EpollFlags::empty(), STOPPED)).is_ok() {
                 while wait_for_report(&epoll) {
                     if inbox.has_news(&deaths) {
                         waker.wake();
@@ -236,49 +235,31 @@ fn listen(socket: &UdpSocket, stopped: &PipeReader, cluster: u64, inbox: &Inbox,
 
 /// Waits for a datagram. `false` when the thread has to end.
 fn wait(socket: &UdpSocket, stopped: &PipeReader) -> bool {
-    let mut fds = [PollFd::new(socket, PollFlags::IN), PollFd::new(stopped, PollFlags::IN)];
-    match poll(&mut fds, None) {
-        Ok(_) => fds[1].revents().is_empty(),
-        Err(error) => error == Errno::INTR,
+    let mut fds = [socket.as_fd(), stopped.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+    match poll(&mut fds, PollTimeout::NONE) {
+        Ok(_) => fds[1].any() == Some(false),
+        Err(error) => error == Errno::EINTR,
     }
 }
 
 /// Waits until the eBPF programs report a death. `false` when the thread has to end.
-fn wait_for_report(epoll: &OwnedFd) -> bool {
-    let mut events = [epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; 2];
-    match epoll::wait(epoll, &mut events, None) {
-        Ok(n) => events[..n].iter().all(|event| event.data.u64() != STOPPED),
-        Err(error) => error == Errno::INTR,
+fn wait_for_report(epoll: &Epoll) -> bool {
+    let mut events = [EpollEvent::empty(); 2];
+    match epoll.wait(&mut events, EpollTimeout::NONE) {
+        Ok(n) => events[..n].iter().all(|event| event.data() != STOPPED),
+        Err(error) => error == Errno::EINTR,
     }
 }
 
 /// A socket that receives one group on this host's own interface, shared with other listeners.
 fn join(group: Ipv4Addr) -> io::Result<UdpSocket> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
-    sockopt::set_socket_reuseaddr(&socket, true)?;
-    receive_only_joined(&socket)?;
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket(AddressFamily::Inet, SockType::Datagram, flags, None)?;
+    setsockopt(&socket, ReuseAddr, &true)?;
     let address = SocketAddrV4::new(group, PORT);
-    bind(&socket, &address)?;
-    let interface = name_to_index(&socket, INTERFACE)?;
-    sockopt::set_ip_add_membership_with_ifindex(&socket, &group, &Ipv4Addr::UNSPECIFIED, interface)?;
+    bind(socket.as_raw_fd(), &SockaddrIn::from(address))?;
+    multicast::join_only(&socket, group, INTERFACE)?;
     let socket = UdpSocket::from(socket);
     debug_assert_eq!(socket.local_addr().ok(), Some(address.into()));
     Ok(socket)
-}
-
-/// Otherwise a socket receives every group that any socket of the host has joined.
-fn receive_only_joined(socket: &OwnedFd) -> io::Result<()> {
-    let (no, bytes): (libc::c_int, _) = (0, size_of::<libc::c_int>() as libc::socklen_t);
-    // SAFETY: the option takes an integer, whose size this is.
-    let set = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::IPPROTO_IP,
-            libc::IP_MULTICAST_ALL,
-            (&raw const no).cast(),
-            bytes,
-        )
-    };
-    if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -3,9 +3,9 @@
 #![allow(unsafe_code)]
 
 use crate::types::Nanos;
-use obol_deaths::pidfd::{ended, ended_within};
-use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, waitpid};
+use nix::sys::signal::Signal;
+use nix::unistd::{ForkResult, Pid};
+use obol_deaths::pidfd::{self, ended, ended_within};
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -51,11 +51,12 @@ impl Process {
 
     /// Whether it runs, and a pidfd if so.
     pub(crate) fn life(self) -> Life {
-        let Some(pid) = pid(self.pid) else { return Life::Dead };
-        let fd = match pidfd_open(pid, PidfdFlags::empty()) {
+        let fd = match pidfd::open(self.pid) {
             Ok(fd) => fd,
-            // EINVAL: the pid is now the id of another process's thread.
-            Err(Errno::SRCH | Errno::INVAL | Errno::NOENT) => return Life::Dead,
+            // EINVAL: the pid is now the id of another process's thread, or no process has it.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ESRCH | libc::EINVAL | libc::ENOENT)) => {
+                return Life::Dead;
+            }
             Err(_) => return Life::Unknown,
         };
         // If the start time matches now, the pidfd opened before refers to the same process.
@@ -145,22 +146,22 @@ pub struct Held(OwnedFd);
 impl Held {
     /// Sends it SIGKILL.
     pub fn kill(&self) -> io::Result<()> {
-        self.send(Signal::KILL)
+        self.send(Signal::SIGKILL)
     }
 
     /// Sends it SIGTERM.
     pub fn terminate(&self) -> io::Result<()> {
-        self.send(Signal::TERM)
+        self.send(Signal::SIGTERM)
     }
 
     /// Sends it SIGSTOP.
     pub fn freeze(&self) -> io::Result<()> {
-        self.send(Signal::STOP)
+        self.send(Signal::SIGSTOP)
     }
 
     /// Sends it SIGCONT; no effect if it is not stopped.
     pub fn thaw(&self) -> io::Result<()> {
-        self.send(Signal::CONT)
+        self.send(Signal::SIGCONT)
     }
 
     pub fn has_ended(&self) -> bool {
@@ -176,11 +177,11 @@ impl Held {
 
     /// Sends it a signal by its number.
     pub fn signal(&self, signal: i32) -> io::Result<()> {
-        self.send(Signal::from_named_raw(signal).ok_or(Errno::INVAL)?)
+        self.send(Signal::try_from(signal)?)
     }
 
     fn send(&self, signal: Signal) -> io::Result<()> {
-        Ok(pidfd_send_signal(&self.0, signal)?)
+        pidfd::send(&self.0, signal as i32)
     }
 }
 
@@ -255,11 +256,12 @@ pub fn children() -> io::Result<Vec<u32>> {
 /// Reaps a child that has ended; returns whether it had. Only for adopted children: another waiter
 /// for this child would lose its status.
 pub fn reap(child: u32) -> bool {
-    pid(child).is_some_and(|pid| matches!(waitpid(Some(pid), WaitOptions::NOHANG), Ok(Some(_))))
+    // The kernel takes 0 and negative numbers for groups.
+    pid(child).is_some_and(|pid| matches!(super::supervise::wait_for(pid.as_raw()), Ok(Some(_))))
 }
 
 pub(super) fn pid(number: u32) -> Option<Pid> {
-    i32::try_from(number).ok().and_then(Pid::from_raw)
+    i32::try_from(number).ok().filter(|number| *number > 0).map(Pid::from_raw)
 }
 
 /// Forks this process: returns the child's pid, or `None` in the child. The child has the calling
@@ -269,9 +271,9 @@ pub(super) fn pid(number: u32) -> Option<Pid> {
 pub fn fork() -> io::Result<Option<u32>> {
     // SAFETY: the call takes nothing. What a child must not rely on is said above; memory it has
     // all.
-    match unsafe { libc::fork() } {
-        0 => Ok(None),
-        child => u32::try_from(child).map(Some).map_err(|_| io::Error::last_os_error()),
+    match unsafe { nix::unistd::fork() }? {
+        ForkResult::Child => Ok(None),
+        ForkResult::Parent { child } => Ok(Some(child.as_raw().cast_unsigned())),
     }
 }
 

@@ -2,7 +2,8 @@
 //! and their surroundings were used, and freed allocations.
 #![allow(unsafe_code)]
 
-use rustix::mm::{Advice, madvise};
+use core::ptr::NonNull;
+use nix::sys::mman::{MmapAdvise, madvise};
 use std::fs;
 
 /// Releases memory that was only needed to start: code, constants, and freed allocations.
@@ -17,9 +18,10 @@ pub fn release() {
 fn release_files() {
     let maps = fs::read_to_string("/proc/self/smaps").unwrap_or_default();
     for (from, to) in unchanged(&maps) {
+        let Some(at) = NonNull::new(from as *mut core::ffi::c_void) else { continue };
         // SAFETY: the range is a mapping of a file that cannot be written and has no page that
         // differs from the file's, so its pages are the same when they are faulted in again.
-        let _ = unsafe { madvise(from as *mut core::ffi::c_void, to - from, Advice::LinuxDontNeed) };
+        let _ = unsafe { madvise(at, to - from, MmapAdvise::MADV_DONTNEED) };
     }
 }
 

@@ -2,15 +2,21 @@
 #![allow(unsafe_code)]
 
 use crate::types::Nanos;
-use rustix::io::Errno;
-use rustix::process::{Signal, getpid, set_child_subreaper, set_parent_process_death_signal};
-use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
+use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
+use nix::sys::prctl::{set_child_subreaper, set_pdeathsig};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::signal::Signal;
+use nix::sys::time::TimeVal;
+use nix::unistd::Pid;
 use std::io;
 use std::os::unix::process::parent_id;
 use std::process::Command;
 
 /// The variable in which a parent passes its pid to a child, for [`die_with_parent`].
 const PARENT: &str = "OBOL_PARENT";
+
+/// The calling thread, for calls that take the id of one.
+const CALLER: Pid = Pid::from_raw(0);
 
 /// Passes the pid of this process to a child, so that [`die_with_parent`] notices a parent that was
 /// killed before the call.
@@ -24,7 +30,7 @@ pub fn pass_parent_id(command: &mut Command) -> &mut Command {
 pub fn die_with_parent() -> io::Result<()> {
     let passed = std::env::var(PARENT).ok().and_then(|pid| pid.parse().ok());
     let parent = passed.unwrap_or_else(parent_id);
-    set_parent_process_death_signal(Some(Signal::KILL))?;
+    set_pdeathsig(Signal::SIGKILL)?;
     // The parent may have died before the request took effect.
     if parent_id() != parent {
         return Err(io::Error::other("the process that started this one is gone"));
@@ -35,8 +41,7 @@ pub fn die_with_parent() -> io::Result<()> {
 /// Makes this process the reaper of orphans among its descendants, so that it can end and reap
 /// them.
 pub fn adopt_orphans() -> io::Result<()> {
-    // The kernel takes any number but zero for "yes".
-    Ok(set_child_subreaper(Some(getpid()))?)
+    Ok(set_child_subreaper(true)?)
 }
 
 /// Puts this thread under SCHED_FIFO. Needs CAP_SYS_NICE or an RLIMIT_RTPRIO.
@@ -60,6 +65,12 @@ fn schedule(policy: libc::c_int, priority: u32) -> io::Result<()> {
     // SAFETY: `param` is a valid structure that the kernel only reads.
     let done = unsafe { libc::sched_setscheduler(0, policy, &raw const param) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Has the kernel prefer others to the calling thread, if it has ordinary scheduling.
+pub fn be_nice(by: i32) {
+    // SAFETY: it takes a number. Only a smaller niceness can be refused.
+    unsafe { libc::nice(by) };
 }
 
 /// How long an ordinary thread runs at a time if others want its core. The scheduler lets a woken
@@ -117,29 +128,23 @@ pub struct ThreadUsage {
 
 /// What the calling thread has used so far.
 pub fn thread_usage() -> ThreadUsage {
-    // SAFETY: every field is a number, for which zero is valid.
-    let mut usage: libc::rusage = unsafe { core::mem::zeroed() };
-    // SAFETY: `usage` is a valid structure that the kernel fills. It cannot fail with these arguments.
-    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
-    let micros = |time: libc::timeval| time.tv_sec.unsigned_abs() * 1_000_000 + time.tv_usec.unsigned_abs();
-    let busy = Nanos::from_micros(micros(usage.ru_utime) + micros(usage.ru_stime));
-    ThreadUsage { busy, waits: usage.ru_nvcsw.unsigned_abs() }
+    // It cannot fail with this argument.
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_THREAD) else { return ThreadUsage::default() };
+    let micros = |time: TimeVal| time.tv_sec().unsigned_abs() * 1_000_000 + time.tv_usec().unsigned_abs();
+    let busy = Nanos::from_micros(micros(usage.user_time()) + micros(usage.system_time()));
+    ThreadUsage { busy, waits: usage.voluntary_context_switches().unsigned_abs() }
 }
 
 /// Pins the calling thread to one core.
 pub fn pin_to_core(core: u32) -> io::Result<()> {
-    let core = core as usize;
-    if core >= CpuSet::MAX_CPU {
-        return Err(Errno::INVAL.into());
-    }
     let mut set = CpuSet::new();
-    set.set(core);
-    Ok(sched_setaffinity(None, &set)?)
+    set.set(core as usize)?;
+    Ok(sched_setaffinity(CALLER, &set)?)
 }
 
 /// The core that the calling thread runs on.
 pub fn core() -> Option<u32> {
-    u32::try_from(sched_getcpu()).ok()
+    sched_getcpu().ok().and_then(|core| u32::try_from(core).ok())
 }
 
 #[cfg(test)]
@@ -170,7 +175,7 @@ mod tests {
             set_slice(None, Slice::Short).expect("it needs no privilege");
             // Older kernels report no slice.
             assert!(before == 0 || slice() == SHORT_SLICE.0, "{before}, then {}", slice());
-            let own = rustix::thread::gettid().as_raw_pid().cast_unsigned();
+            let own = nix::unistd::gettid().as_raw().cast_unsigned();
             set_slice(Some(own), Slice::Default).expect("a thread of this user");
             assert_eq!(slice(), before);
             assert!(set_slice(Some(u32::MAX), Slice::Short).is_err(), "no such thread");

@@ -16,6 +16,7 @@ use crate::page::{self, TORN_READS_MAX};
 use crate::types::ViewId;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU64, Ordering};
+use nix::fcntl::OFlag;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -66,7 +67,7 @@ impl RegionFile {
     pub fn open(cluster: &Cluster, region: u32) -> Result<Self, HostError> {
         let path = cluster.region_path(region);
         // Recording access times costs a tenth of the work. Only the file's owner may disable it.
-        let quiet = OpenOptions::new().read(true).custom_flags(libc::O_NOATIME).open(&path);
+        let quiet = OpenOptions::new().read(true).custom_flags(OFlag::O_NOATIME.bits()).open(&path);
         let file = quiet.or_else(|_| File::open(&path)).map_err(HostError::io("open", path))?;
         let buckets = [(0, 0); HISTOGRAMS];
         Ok(Self { file, region, snapshots: 0, view: None, buckets, distributions: 0, seats: Vec::new() })

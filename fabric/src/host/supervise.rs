@@ -1,10 +1,14 @@
 //! Supervision: starting programs, ending all their descendants, and proving that they ended.
 #![allow(unsafe_code)]
 
-use rustix::io::Errno;
-use rustix::process::{Signal, WaitOptions, set_parent_process_death_signal, setpgid, wait};
+use nix::errno::Errno;
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
+use nix::unistd::{Pid, setpgid};
+use std::ffi::CString;
 use std::fs::File;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt, parent_id};
 use std::path::Path;
 use std::process::{Command, ExitStatus};
@@ -15,18 +19,14 @@ pub fn fork() -> io::Result<Option<u32>> {
     if std::fs::read_dir("/proc/self/task")?.count() != 1 {
         return Err(io::Error::other("a process with several threads cannot be split"));
     }
-    // SAFETY: this is the only thread, so the child may go on as any program.
-    let pid = unsafe { libc::fork() };
-    match u32::try_from(pid) {
-        Ok(0) => Ok(None),
-        Ok(pid) => Ok(Some(pid)),
-        Err(_) => Err(io::Error::last_os_error()),
-    }
+    // This is the only thread, so the child may go on as any program.
+    super::process::fork()
 }
 
 /// Puts this process into its own process group, which receives no signals from terminals.
 pub fn leave_group() -> io::Result<()> {
-    Ok(setpgid(None, None)?)
+    let own = Pid::from_raw(0);
+    Ok(setpgid(own, own)?)
 }
 
 /// The state of the children of this process.
@@ -43,13 +43,23 @@ pub enum Reaped {
 
 /// Reaps any one child.
 pub fn reap_any() -> io::Result<Reaped> {
-    match wait(WaitOptions::NOHANG) {
+    match wait_for(-1) {
         Ok(None) => Ok(Reaped::Running),
-        Ok(Some((pid, status))) => {
-            Ok(Reaped::Ended(pid.as_raw_pid().cast_unsigned(), ExitStatus::from_raw(status.as_raw())))
-        }
-        Err(Errno::CHILD) => Ok(Reaped::None),
-        Err(error) => Err(error.into()),
+        Ok(Some((pid, status))) => Ok(Reaped::Ended(pid, status)),
+        Err(error) if error.raw_os_error() == Some(libc::ECHILD) => Ok(Reaped::None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Reaps a child that has ended; `None` if it has not. nix's waitpid loses the status of a process that
+/// a real-time signal has ended.
+pub(super) fn wait_for(child: libc::pid_t) -> io::Result<Option<(u32, ExitStatus)>> {
+    let mut status = 0;
+    // SAFETY: `status` is valid for writes.
+    match unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } {
+        0 => Ok(None),
+        pid if pid > 0 => Ok(Some((pid.cast_unsigned(), ExitStatus::from_raw(status)))),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 
@@ -81,14 +91,14 @@ fn children_of(pid: u32) -> Vec<u32> {
 pub fn tie(command: &mut Command, group: Option<File>) {
     let parent = std::process::id();
     let begin = move || {
-        set_parent_process_death_signal(Some(Signal::KILL))?;
+        set_pdeathsig(Signal::SIGKILL)?;
         // The parent may have died before the request took effect.
         if parent_id() != parent {
-            return Err(Errno::SRCH.into());
+            return Err(Errno::ESRCH.into());
         }
         let Some(group) = &group else { return Ok(()) };
         // It denotes the writing process.
-        rustix::io::write(group, b"0")?;
+        nix::unistd::write(group, b"0")?;
         Ok(())
     };
     // SAFETY: it allocates nothing and takes no lock, as a child of a process with threads must
@@ -98,9 +108,13 @@ pub fn tie(command: &mut Command, group: Option<File>) {
 
 /// Whether this control group is delegated to its user.
 pub fn is_delegated(group: &Path) -> bool {
+    let Ok(group) = CString::new(group.as_os_str().as_bytes()) else { return false };
     [c"user.delegate", c"trusted.delegate"].into_iter().any(|name| {
         let mut value = [0_u8; 4];
-        rustix::fs::getxattr(group, name, &mut value) == Ok(1) && value[0] == b'1'
+        // SAFETY: both texts end with a zero, and `value` is valid for writes of the given length.
+        let bytes =
+            unsafe { libc::getxattr(group.as_ptr(), name.as_ptr(), value.as_mut_ptr().cast(), value.len()) };
+        bytes == 1 && value[0] == b'1'
     })
 }
 

@@ -3,6 +3,7 @@
 
 use crate::host::error::HostError;
 use crate::host::peer::user;
+use nix::errno::Errno;
 use std::ffi::OsString;
 use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind};
@@ -76,7 +77,7 @@ fn walk(to: &Path) -> io::Result<Option<String>> {
         }
         links += 1;
         if links > LINKS_MAX {
-            return Err(io::Error::from_raw_os_error(libc::ELOOP));
+            return Err(Errno::ELOOP.into());
         }
         let target = fs::read_link(&next)?;
         if target.is_absolute() {

@@ -1,35 +1,35 @@
 //! Waits for a descriptor, or for another thread of this process.
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use super::poll::poll;
+use nix::poll::{PollFd, PollFlags};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 /// Ends a wait from another thread (`eventfd`).
 #[derive(Debug)]
-pub struct Wake(OwnedFd);
+pub struct Wake(EventFd);
 
 impl Wake {
     /// Opens its descriptor.
     pub fn new() -> io::Result<Self> {
-        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+        Ok(Self(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?))
     }
 
     /// Ends the current wait, or the next one.
     pub fn wake(&self) {
         // It fails only when the counter is full, and then the wait ends anyway.
-        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+        let _ = self.0.write(1);
     }
 
     /// Waits until `fd` is readable, [`Wake::wake`] is called, or `span` has passed. May return
     /// early.
     pub fn wait(&self, fd: &impl AsFd, span: Option<Duration>) {
-        let mut both = [PollFd::new(fd, PollFlags::IN), PollFd::new(&self.0, PollFlags::IN)];
-        // A span too long for the kernel is infinite.
-        let span = span.and_then(|span| Timespec::try_from(span).ok());
+        let mut both = [fd.as_fd(), self.0.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
         // An error is an early return.
-        let _ = poll(&mut both, span.as_ref());
-        if !both[1].revents().is_empty() {
+        let _ = poll(&mut both, span);
+        if both[1].any() != Some(false) {
             self.clear();
         }
     }
@@ -37,7 +37,7 @@ impl Wake {
     /// Takes back all wake-ups so far.
     pub fn clear(&self) {
         // It fails only when another wait has reset the counter.
-        let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
+        let _ = self.0.read();
     }
 }
 

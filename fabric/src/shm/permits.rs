@@ -20,6 +20,7 @@
 
 use crate::contract::{LinkError, Token};
 use crate::host::clock;
+use crate::host::kernel;
 use crate::host::mapped::MappedRegions;
 use crate::host::occupancy::Phase;
 use crate::host::region::Region;
@@ -31,7 +32,6 @@ use crate::types::{Instant, Nanos, RegionOwner};
 use core::mem::offset_of;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering, compiler_fence, fence};
-use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
 use std::collections::VecDeque;
 
 /// Poll interval for a writer caught in mid-WRITE; it may be descheduled for long.
@@ -84,7 +84,7 @@ pub(crate) struct Writer {
 
 impl Writer {
     pub(crate) fn new(own: Region) -> Self {
-        let is_registered = membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok();
+        let is_registered = kernel::take_part_in_barriers().is_ok();
         Self { own, is_registered }
     }
 
@@ -200,7 +200,7 @@ impl Permits {
         given.set(*whom, *permission);
         // There is room for one part and some exceptions.
         let has_room = (is_free || part == self.part) && given.entries().len() <= PERMIT_ENTRIES;
-        if !has_room || !membarrier_query().contains_command(MembarrierCommand::GlobalExpedited) {
+        if !has_room || !kernel::has_barriers() {
             return Err(LinkError::Unsupported);
         }
         // The writers of the last change are gone by now, so nothing depends on the part any more.
@@ -216,7 +216,7 @@ impl Permits {
         }
         // Writers that look from here on see the change, and those that have looked before are seen.
         fence(Ordering::SeqCst);
-        membarrier(MembarrierCommand::GlobalExpedited).map_err(|_| LinkError::Unsupported)?;
+        kernel::barrier().map_err(|_| LinkError::Unsupported)?;
         Ok(writers(*whom, regions))
     }
 

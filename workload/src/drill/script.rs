@@ -4,6 +4,7 @@
 use super::{APPS, CLUSTER, POLL_EVERY};
 use crate::process::SERVE_TIMEOUT;
 use crate::smr::replicas::Replicas;
+use nix::sys::signal::Signal;
 use obol_chaos::drillfile::{Change, StoreDrill, StoreStep};
 use obol_chaos::drills::studies::timeline::{StepReport, Timeline};
 use obol_chaos::drills::{Host, Verdict};
@@ -18,7 +19,6 @@ use obol_server::smr::{ask, failure};
 use obol_smr::{Client, KeyValue, Operation};
 use obol_supervise::running::{Running, START_TIMEOUT, Shape};
 use obol_term::output::{self, Failure};
-use rustix::process::Signal;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -284,12 +284,12 @@ impl Store<'_> {
                 self.start_one()
             }
             Change::Join => self.start_one(),
-            Change::KillLeader => self.end_one(leader, Signal::KILL),
-            Change::KillFollower => self.end_one(follower, Signal::KILL),
+            Change::KillLeader => self.end_one(leader, Signal::SIGKILL),
+            Change::KillFollower => self.end_one(follower, Signal::SIGKILL),
             Change::Shrink | Change::ShrinkLeader => {
                 self.resize(self.wanted - 1)?;
                 let place = if change == Change::ShrinkLeader { leader } else { follower };
-                self.end_one(place, Signal::TERM)
+                self.end_one(place, Signal::SIGTERM)
             }
         }
     }

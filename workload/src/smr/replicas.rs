@@ -1,12 +1,14 @@
 //! Replicas of a store that a command starts and ends, and hears of by what they print.
 
 use crate::process::{POLL_INTERVAL, Process, SERVE_TIMEOUT, living};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use obol_node::Site;
 use obol_replica::MarkOwner;
 use obol_smr::REPLICA_PREFIX;
 use obol_supervise::leaving::{forget_own, terminate_and_wait};
 use obol_term::output::Failure;
-use rustix::process::{Pid, Signal, kill_process};
+use std::io;
 use std::path::Path;
 
 /// Where a replica says that it stands.
@@ -178,7 +180,8 @@ impl<'a> Replicas<'a> {
     /// Sends a replica a signal.
     pub fn signal(&self, place: usize, signal: Signal) -> Result<(), Failure> {
         // It is not reaped, so the number is its own.
-        kill_process(Pid::from_child(&self.running[place].child), signal).map_err(Failure::failed)
+        let pid = Pid::from_raw(self.running[place].child.id().cast_signed());
+        kill(pid, signal).map_err(io::Error::from).map_err(Failure::failed)
     }
 
     /// Drops what a replica has said of itself, before a fault that keeps it from saying more.

@@ -3,12 +3,12 @@
 use super::replicas::{self, Replicas};
 use crate::history::Clients;
 use crate::process::SERVE_TIMEOUT;
+use nix::sys::signal::Signal;
 use obol_chaos::drills::studies::engines::{Fault, Victim};
 use obol_fabric::host::{Cluster, Impairment};
 use obol_node::Site;
 use obol_observe::Observer;
 use obol_term::output::Failure;
-use rustix::process::Signal;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -63,7 +63,7 @@ impl Store<'_> {
     pub fn inject(&mut self, victim: usize, fault: Fault) -> Result<Lasting, Failure> {
         match fault {
             Fault::Kill => self.replicas.end(victim).map(|()| Lasting::Killed),
-            Fault::Freeze => self.replicas.signal(victim, Signal::STOP).map(|()| Lasting::Frozen),
+            Fault::Freeze => self.replicas.signal(victim, Signal::SIGSTOP).map(|()| Lasting::Frozen),
             Fault::Cut => {
                 let name = replicas::name(victim);
                 let cluster = self.site.cluster.clone();
@@ -85,7 +85,7 @@ impl Store<'_> {
     pub fn lift(&mut self, victim: usize, lasting: Lasting) -> Result<(), Failure> {
         match lasting {
             Lasting::Killed => self.replicas.restart(victim),
-            Lasting::Frozen => self.replicas.signal(victim, Signal::CONT),
+            Lasting::Frozen => self.replicas.signal(victim, Signal::SIGCONT),
             Lasting::Cut { cluster, region, generation } => {
                 // A successor's links are not impaired.
                 cluster.impair(region, generation, Impairment::default());

@@ -4,8 +4,8 @@
 //! expired. The owner comes from the file system, so a user cannot write the approval of another.
 
 use super::log::{Who, sha256};
+use nix::fcntl::OFlag;
 use obol_observe::calendar;
-use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -175,7 +175,7 @@ fn is_writable(path: &Path) -> bool {
 /// An approval and the owner of its file.
 fn read(path: &Path) -> io::Result<(Approval, u32)> {
     // A link may point to a file of any owner. A pipe would block.
-    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();
     let file = File::options().read(true).custom_flags(flags).open(path)?;
     let meta = file.metadata()?;
     if !meta.is_file() {

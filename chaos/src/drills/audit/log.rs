@@ -3,9 +3,9 @@
 //! line has the hash of the line before it, so that a change, a removal or an insertion in the
 //! middle shows.
 
+use nix::unistd::getuid;
 use obol_observe::calendar;
 use ring::digest::{SHA256, digest};
-use rustix::process::getuid;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};

@@ -3,8 +3,9 @@
 
 use crate::drillfile::{Comparison, External};
 use crate::http::{self, agent};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 use obol_fabric::Nanos;
-use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::io::Read;
@@ -158,10 +159,8 @@ fn await_end(child: &mut Child, timeout: Duration) -> std::io::Result<Option<Exi
             return Ok(Some(status));
         }
         if Instant::now() >= end {
-            if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-                // It may have ended just now.
-                let _ = kill_process_group(group, Signal::KILL);
-            }
+            // It may have ended just now.
+            let _ = killpg(Pid::from_raw(child.id().cast_signed()), Signal::SIGKILL);
             child.wait()?;
             return Ok(None);
         }

@@ -26,13 +26,12 @@ use super::{Counts, GatewayCounter};
 use crate::config::{Config, PulseConfig};
 use crate::pulse::{Death, Finding, Frame, Numbers, PathState, Presence, Receiver, Sender, TURN_EVERY, Turn};
 use core::convert::Infallible;
-use core::num::NonZeroU64;
 use measure::Measure;
+use nix::sys::prctl::set_timerslack;
 use obol_fabric::host::sched::{self, ThreadUsage};
 use obol_fabric::host::{FIRST_FREE, PER_HOST, clock};
 use obol_fabric::types::{Instant, Nanos};
 use outgoing::Outgoing;
-use rustix::thread::set_current_timer_slack;
 use socket::{Arrivals, Inbox, PathSockets};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -211,7 +210,7 @@ impl PulseThread {
             );
         }
         // Without it only the timers are later.
-        let _ = set_current_timer_slack(Some(NonZeroU64::MIN));
+        let _ = set_timerslack(1);
         while !ended.load(Ordering::Acquire) {
             self.bind(clock::now());
             self.handle_commands();

@@ -6,10 +6,10 @@ use super::seal::{self, SessionKey};
 use super::socket::{self, PathSockets};
 use super::{Command, Pulses, bit};
 use crate::pulse::{Death, Frame, Numbers};
+use nix::sys::socket::SockaddrStorage;
 use obol_fabric::contract::Evidence;
 use obol_fabric::host::clock;
 use obol_fabric::types::Address;
-use rustix::net::SocketAddrAny;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
@@ -21,7 +21,7 @@ pub(super) type Sockets = Arc<[OnceLock<PathSockets>]>;
 struct Peer {
     host: u8,
     /// By path.
-    addresses: Vec<SocketAddrAny>,
+    addresses: Vec<SockaddrStorage>,
     key: Option<Arc<SessionKey>>,
 }
 
@@ -45,7 +45,7 @@ impl Outgoing {
     ) -> Self {
         let peer = |(host, addresses): (u8, Vec<SocketAddr>)| Peer {
             host,
-            addresses: addresses.into_iter().map(SocketAddrAny::from).collect(),
+            addresses: addresses.into_iter().map(SockaddrStorage::from).collect(),
             key: None,
         };
         Self { host, peers: peers.into_iter().map(peer).collect(), sockets, numbers, buffers: Vec::new() }

@@ -7,12 +7,14 @@ use crate::config::Config;
 use crate::connect::connect;
 use crate::frame::{Hello, Reply, Request};
 use crate::gateway::WatchCommand;
+use nix::poll::{PollFd, PollFlags};
 use obol_fabric::host::Cluster;
+use obol_fabric::host::poll::poll;
 use obol_fabric::rights::Role;
 use obol_fabric::version::Release;
 use obol_identity::Stream;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
@@ -157,9 +159,8 @@ fn ask(stream: &mut Stream, request: &Request<'_>) -> Option<Answer> {
         if left.is_zero() {
             return None;
         }
-        let span = Timespec::try_from(left).ok();
         // An error is an early return.
-        let _ = poll(&mut [PollFd::new(stream, PollFlags::IN)], span.as_ref());
+        let _ = poll(&mut [PollFd::new(stream.as_fd(), PollFlags::POLLIN)], Some(left));
         stream.receive().ok()?;
     }
 }

@@ -8,16 +8,18 @@
 
 use super::filter::{self, Open};
 use super::seal::{DATAGRAM_BYTES_MAX, KIND_AT, NOTICE};
-use obol_fabric::host::clock;
-use obol_fabric::types::{Instant, Nanos};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::sockopt::{
-    set_socket_recv_buffer_size, set_socket_recv_buffer_size_force, set_socket_reuseport,
+use nix::poll::{PollFd, PollFlags};
+use nix::sys::socket::sockopt::{AttachReusePortCbpf, RcvBuf, RcvBufForce, ReceiveTimestampns, ReusePort};
+use nix::sys::socket::{
+    AddressFamily, SetSockOpt, SockFlag, SockType, SockaddrLike, SockaddrStorage, bind, setsockopt, socket,
 };
-use rustix::net::{AddressFamily, SocketAddrAny, SocketFlags, SocketType, bind, socket_with};
+use nix::{setsockopt_impl, sockopt_impl};
+use obol_fabric::host::clock;
+use obol_fabric::host::poll::poll;
+use obol_fabric::types::{Instant, Nanos};
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 
 /// A pulse without deaths.
 const PULSE_BYTES: usize = 74;
@@ -45,21 +47,19 @@ impl PathSockets {
     pub(super) fn bind(at: SocketAddr) -> io::Result<Self> {
         // Alone at first, so that no second gateway shares the port.
         let pulses = UdpSocket::bind(at)?;
-        set_socket_reuseport(&pulses, true)?;
-        let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let notices: OwnedFd = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
-        set_socket_reuseport(&notices, true)?;
-        bind(&notices, &at)?;
+        setsockopt(&pulses, ReusePort, &true)?;
+        let family = if at.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+        let notices = socket(family, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
+        setsockopt(&notices, ReusePort, &true)?;
+        bind(notices.as_raw_fd(), &SockaddrStorage::from(at))?;
         let notices = UdpSocket::from(notices);
         sort(&notices)?;
         for socket in [&pulses, &notices] {
             socket.set_nonblocking(true)?;
-            let on: libc::c_int = 1;
-            // SAFETY: the kernel reads an int.
-            unsafe { set_option(socket, libc::SO_TIMESTAMPNS, &on) }?;
+            setsockopt(socket, ReceiveTimestampns, &true)?;
             // Beyond the system's bound with the right to it, else up to that bound.
-            if set_socket_recv_buffer_size_force(socket, BUFFER_BYTES).is_err() {
-                set_socket_recv_buffer_size(socket, BUFFER_BYTES)?;
+            if setsockopt(socket, RcvBufForce, &BUFFER_BYTES).is_err() {
+                setsockopt(socket, RcvBuf, &BUFFER_BYTES)?;
             }
         }
         Ok(Self { pulses, notices })
@@ -68,7 +68,7 @@ impl PathSockets {
     /// Has the kernel drop all datagrams but frames of these sessions by this path.
     pub(super) fn take_only(&self, path: u8, open: &[Open]) -> io::Result<()> {
         for (socket, notices) in [(&self.pulses, false), (&self.notices, true)] {
-            attach(socket, libc::SO_ATTACH_FILTER, &mut filter::program(path, notices, open))?;
+            attach(socket, AttachFilter, &mut filter::program(path, notices, open))?;
         }
         Ok(())
     }
@@ -84,6 +84,7 @@ impl PathSockets {
 const MEMORY_NUMBERS: usize = 9;
 const MEMORY_DROPS: usize = 8;
 
+/// Raw, because nix panics if the kernel has fewer numbers.
 fn dropped(socket: &UdpSocket) -> Option<u32> {
     let mut numbers = [0u32; MEMORY_NUMBERS];
     let mut bytes = size_of_val(&numbers) as libc::socklen_t;
@@ -102,32 +103,17 @@ fn dropped(socket: &UdpSocket) -> Option<u32> {
     numbers.get(MEMORY_DROPS).copied().filter(|_| whole)
 }
 
-/// Gives a socket a program.
-fn attach(socket: &UdpSocket, option: libc::c_int, program: &mut [libc::sock_filter]) -> io::Result<()> {
-    let len = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let program = libc::sock_fprog { len, filter: program.as_mut_ptr() };
-    // SAFETY: the options for programs take a `sock_fprog`, whose pointer and length are those of a
-    // slice that outlives the call.
-    unsafe { set_option(socket, option, &program) }
-}
+sockopt_impl!(AttachFilter, SetOnly, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, libc::sock_fprog);
 
-/// # Safety
-///
-/// The kernel may read a `T` for this option of `SOL_SOCKET`, and what its pointers name.
-unsafe fn set_option<T>(socket: &UdpSocket, option: libc::c_int, value: &T) -> io::Result<()> {
-    let bytes = size_of::<T>() as libc::socklen_t;
-    // SAFETY: `value` is valid for reads of as many bytes as the call names, and outlives it; what it
-    // points to is the caller's duty.
-    let done = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            option,
-            core::ptr::from_ref(value).cast(),
-            bytes,
-        )
-    };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+/// Gives a socket a program.
+fn attach(
+    socket: &UdpSocket,
+    option: impl SetSockOpt<Val = libc::sock_fprog>,
+    program: &mut [libc::sock_filter],
+) -> io::Result<()> {
+    let len = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // The kernel copies what the pointer names, which outlives the call.
+    Ok(setsockopt(socket, option, &libc::sock_fprog { len, filter: program.as_mut_ptr() })?)
 }
 
 /// Has the kernel put notices into the second socket of the port, and all else into the first.
@@ -140,7 +126,7 @@ fn sort(second: &UdpSocket) -> io::Result<()> {
         op((libc::BPF_RET | libc::BPF_K) as u16, 0, 0, 1),
         op((libc::BPF_RET | libc::BPF_K) as u16, 0, 0, 0),
     ];
-    attach(second, libc::SO_ATTACH_REUSEPORT_CBPF, &mut program)
+    attach(second, AttachReusePortCbpf, &mut program)
 }
 
 /// A datagram and the time of its arrival by CLOCK_REALTIME, in nanoseconds.
@@ -243,7 +229,7 @@ fn arrival(head: &libc::msghdr) -> Option<u64> {
 }
 
 /// Sends datagrams. One that the kernel does not take is a lost one.
-pub(super) fn send(socket: &UdpSocket, datagrams: &[(Vec<u8>, &SocketAddrAny)]) {
+pub(super) fn send(socket: &UdpSocket, datagrams: &[(Vec<u8>, &SockaddrStorage)]) {
     for datagrams in datagrams.chunks(CALL_MAX) {
         // SAFETY: all fields are numbers or pointers, for which zero is valid.
         let mut parts: [libc::iovec; CALL_MAX] = unsafe { core::mem::zeroed() };
@@ -252,7 +238,7 @@ pub(super) fn send(socket: &UdpSocket, datagrams: &[(Vec<u8>, &SocketAddrAny)]) 
         for (((bytes, to), part), head) in datagrams.iter().zip(&mut parts).zip(&mut heads) {
             *part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
             head.msg_hdr.msg_name = to.as_ptr().cast_mut().cast();
-            head.msg_hdr.msg_namelen = to.addr_len();
+            head.msg_hdr.msg_namelen = to.len();
             head.msg_hdr.msg_iov = part;
             head.msg_hdr.msg_iovlen = 1;
         }
@@ -271,7 +257,7 @@ pub(super) fn send(socket: &UdpSocket, datagrams: &[(Vec<u8>, &SocketAddrAny)]) 
 /// Bare datagrams in the rhythm of pulses: the same calls of the kernel, and nothing else.
 pub(crate) struct BareDatagrams {
     sockets: PathSockets,
-    to: SocketAddrAny,
+    to: SockaddrStorage,
     datagrams: Vec<Vec<u8>>,
     inbox: Inbox,
 }
@@ -298,10 +284,10 @@ impl BareDatagrams {
 
 /// Waits until a time, or for a notice.
 pub(super) fn wait<'a>(notices: impl IntoIterator<Item = &'a UdpSocket>, until: Instant) {
-    let mut fds: Vec<_> = notices.into_iter().map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
-    let span = Timespec::try_from(until.since(clock::now()).to_std()).ok();
+    let mut fds: Vec<_> =
+        notices.into_iter().map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN)).collect();
     // An error is an early return.
-    let _ = poll(&mut fds, span.as_ref());
+    let _ = poll(&mut fds, Some(until.since(clock::now()).to_std()));
 }
 
 /// Readings of two clocks this close together count as one.
@@ -393,7 +379,7 @@ mod tests {
     #[test]
     fn notices_come_to_a_socket_of_their_own_and_all_else_to_the_other() {
         let (sockets, at) = bound();
-        let to = SocketAddrAny::from(at);
+        let to = SockaddrStorage::from(at);
         let mut notice = vec![0; 74];
         notice[KIND_AT] = NOTICE;
         let other = vec![2; 74];
@@ -423,7 +409,7 @@ mod tests {
         let open = [(1, 0x0102_0304_0506_0708), (31, u64::MAX), (7, 9)];
         let (sockets, at) = bound();
         sockets.take_only(PATH, &open).expect("attached");
-        let to = SocketAddrAny::from(at);
+        let to = SockaddrStorage::from(at);
         let mut others = vec![vec![], b"hello".to_vec(), vec![0; 1400], frame(2, 0, 9), frame(7, 2, 9)];
         let [one, host_only, session_only] =
             [(7, 9), (7, u64::MAX), (2, 9)].map(|(host, session)| frame(host, 0, session));
@@ -458,7 +444,7 @@ mod tests {
         const FLOOD: usize = 20_000;
         let (sockets, at) = bound();
         sockets.take_only(PATH, &[(1, 5)]).expect("attached");
-        let to = SocketAddrAny::from(at);
+        let to = SockaddrStorage::from(at);
         let flood: Vec<_> =
             (0..64).map(|n| (vec![n; if n < 32 { 1400 } else { PULSE_BYTES }], &to)).collect();
         for _ in 0..FLOOD / flood.len() {
@@ -474,7 +460,7 @@ mod tests {
         // the system's bound may be as low as this.
         const BURST: usize = 200;
         let (sockets, at) = bound();
-        let to = SocketAddrAny::from(at);
+        let to = SockaddrStorage::from(at);
         let burst: Vec<_> = (0..BURST).map(|_| (frame(1, 0, 5), &to)).collect();
         send(&sockets.pulses, &burst);
         wait(&mut Inbox::new(), &sockets.pulses, BURST);
@@ -483,7 +469,7 @@ mod tests {
     #[test]
     fn more_datagrams_than_one_call_takes_arrive_in_order_with_their_times() {
         let (sockets, at) = bound();
-        let to = SocketAddrAny::from(at);
+        let to = SockaddrStorage::from(at);
         let since = clock::now();
         let sent: Vec<_> = (0..CALL_MAX as u8 * 2 + 1).map(|n| (vec![n; KIND_AT], &to)).collect();
         send(&sockets.pulses, &sent);
@@ -513,7 +499,7 @@ mod tests {
     #[test]
     fn a_datagram_that_is_refused_does_not_keep_back_the_others() {
         let (sockets, at) = bound();
-        let to = SocketAddrAny::from(at);
+        let to = SockaddrStorage::from(at);
         // Longer than a datagram can be.
         let all = [vec![1], vec![0; 70_000], vec![2], vec![0; 70_000]];
         send(&sockets.pulses, &all.map(|bytes| (bytes, &to)));
