@@ -2,11 +2,11 @@
 //! before and since whether it passes.
 
 use clap::Args;
-use obol_chaos::rollout::{self, Gate, Limit, LimitError, Plan, Subject};
 use obol_config::duration;
 use obol_fabric::Name;
 use obol_hooks::missing_program;
 use obol_observe::Percentile;
+use obol_rollout::{Gate, Limit, LimitError, Plan, Subject};
 use obol_supervise::signals;
 use obol_term::output::{self, Failure};
 use std::io::{ErrorKind, IsTerminal, Write as _};
@@ -195,7 +195,7 @@ struct Progress {
     is_open: bool,
 }
 
-impl rollout::Progress for Progress {
+impl obol_rollout::Progress for Progress {
     fn show(&mut self, name: &str, phase: &str, ahead: Duration, compared: &[String]) {
         let what = if compared.is_empty() { String::new() } else { format!(": {}", compared.join("; ")) };
         let changes = std::io::stderr().is_terminal() && phase != "running";
