@@ -35,6 +35,7 @@ pub mod rights;
 pub mod shm;
 pub mod types;
 pub mod version;
+pub mod watches;
 
 pub use contract::{
     Completion, Event, Evidence, Fabric, Group, LinkError, Machine, Remote, SeatRequest, SeatStatus, Token,

@@ -3,11 +3,11 @@
 //! transport.
 #![allow(unsafe_code)]
 
-mod back_off;
+mod reconnect;
 mod run;
 pub(crate) mod transport;
 
-pub use back_off::BackOff;
+pub use reconnect::Reconnect;
 pub use run::Wait;
 pub use transport::{Done, Received, RemoteDeaths, Transport};
 
@@ -23,7 +23,7 @@ use crate::host::region::{Region, Waker};
 use crate::host::sched::{self, Slice};
 use crate::host::seats::Seats;
 use crate::host::table::{Claim, FIRST_FREE, Role};
-use crate::host::watch::Watches;
+use crate::host::watch::SeatWatches;
 use crate::host::{clock, futex, reader};
 use crate::layout::Layout;
 use crate::memory;
@@ -62,7 +62,7 @@ pub struct Endpoint<W: Transport> {
     layout: Layout,
     pub(crate) region: Region,
     pub(crate) transport: ManuallyDrop<W>,
-    pub(crate) watches: Watches,
+    pub(crate) watches: SeatWatches,
     seats: Seats,
     /// The datagram that is being handled.
     datagram: Vec<u8>,
@@ -134,7 +134,7 @@ impl<'a> Taken<'a> {
         transport: W,
         wait: Wait,
     ) -> Endpoint<W> {
-        let mut watches = Watches::new(self.sender);
+        let mut watches = SeatWatches::new(self.sender);
         let receiver = (watches.inbox(), Waker(self.region.clone()));
         let kernel_notifier = KernelNotifier::new(
             &self.region,
