@@ -32,6 +32,8 @@ pub mod recorder;
 pub mod remote;
 pub mod rights;
 #[cfg(not(loom))]
+pub mod sealed;
+#[cfg(not(loom))]
 pub mod shm;
 pub mod types;
 pub mod version;

@@ -32,6 +32,7 @@ mod limits;
 mod lines;
 mod log;
 mod members;
+mod message;
 #[cfg(test)]
 mod model;
 mod mutants;
@@ -43,7 +44,6 @@ mod relatives;
 mod replica;
 mod replicated;
 mod scores;
-mod sealed;
 mod service;
 mod session;
 mod snapshot;
