@@ -21,9 +21,10 @@
 use crate::contract::{LinkError, Token};
 use crate::host::clock;
 use crate::host::mapped::MappedRegions;
+use crate::host::numbers::{PER_HOST, REGIONS};
 use crate::host::occupancy::Phase;
 use crate::host::region::Region;
-use crate::host::table::{GATEWAY_FLAG, PER_HOST, REGIONS};
+use crate::host::table::GATEWAY_FLAG;
 use crate::layout::{PERMIT_ENTRIES, Permits as Words};
 use crate::memory;
 use crate::rights::{Change, Entry, PartPermissions, Permission, Writers};
