@@ -2,7 +2,7 @@
 //! seen in what it measures would be measuring itself.
 
 use super::Figure;
-use super::failover::{drill, start_over};
+use super::cluster::{drill, start_over};
 use super::kill::Kill;
 use obol_chaos::drills::{Supervisor, Victims, choose, healthy};
 use obol_fabric::Nanos;

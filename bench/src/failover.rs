@@ -1,19 +1,17 @@
 //! The product's failover on a cluster of nine real processes, in turns with the floor's, and what
 //! that cluster costs while it is idle.
 
+use super::cluster::{cluster, drill};
 use super::hogs::Hogs;
-use super::{Figure, PROFILE, bare, idle};
+use super::{Figure, bare, idle};
 use obol_agent::{Attached, Embedded};
-use obol_chaos::drills::engine::journal::{Outcome, Trial};
-use obol_chaos::drills::studies::quick::Report;
-use obol_chaos::drills::{self, Options, Verdict, Victims};
+use obol_chaos::drills::Victims;
+use obol_chaos::drills::engine::journal::Trial;
 use obol_chaos::floor::Floors;
 use obol_fabric::host::sched::Slice;
-use obol_fabric::host::this_program;
 use obol_fabric::{Name, Nanos};
 use obol_observe::stats::Distribution;
-use obol_profiles::Profile;
-use obol_supervise::running::{Running, START_TIMEOUT, Shape};
+use obol_supervise::running::{Running, START_TIMEOUT};
 use obol_term::output::{self, Failure};
 use std::path::Path;
 use std::sync::Arc;
@@ -82,48 +80,8 @@ impl Measured {
     }
 }
 
-/// Waits until no earlier failure of a name counts: the kills of several runs together could have
-/// joins put on hold, and the benchmark would measure that.
-pub(super) fn start_over(running: &Running) -> Result<(), Failure> {
-    std::thread::sleep(running.site()?.deployment.profile.timing.join_window.to_std());
-    Ok(())
-}
-
-/// The repetitions that were measured.
-pub(super) fn drill(running: &Running, victims: Victims, count: u32) -> Result<Vec<Trial>, Failure> {
-    start_over(running)?;
-    let options = Options::new(this_program::file().map_err(Failure::failed)?);
-    let drill = victims.drill(running.site()?.deployment.environment, count, Nanos::from_millis(20));
-    let journal = drills::run(&running.reaper.root, running.reaper.cluster, &drill, &options, |_| true)
-        .map_err(Failure::failed)?;
-    if journal.verdict != Verdict::Passed {
-        let remarks = Report::of(&journal).remarks.join("; ");
-        return Err(Failure::Failed(format!(
-            "drill {}: {}: {remarks}",
-            journal.drill,
-            journal.verdict.name()
-        )));
-    }
-    Ok(journal.trials.into_iter().filter(|trial| trial.outcome == Outcome::Measured).collect())
-}
-
 fn phase(trial: &Trial, name: &str) -> Nanos {
     Nanos(trial.phases_ns.get(name).copied().unwrap_or_default())
-}
-
-/// The cluster of nine processes that is measured.
-pub(super) fn cluster(root: &Path) -> Result<Running, Failure> {
-    let profile = Profile::builtin(PROFILE).map_err(Failure::failed)?;
-    let shape = Shape {
-        name: "bench",
-        profile: &profile,
-        apps: 3,
-        caches: 0,
-        hosts: None,
-        patience: START_TIMEOUT,
-        logs: false,
-    };
-    Running::start(root, &shape)
 }
 
 pub(super) fn run(root: &Path, count: u32) -> Result<Vec<Figure>, Failure> {

@@ -1,6 +1,6 @@
 //! The failover of an app on another host than the leader's, over IP.
 
-use super::failover::start_over;
+use super::cluster::start_over;
 use super::kill::Kill;
 use obol_chaos::drills::healthy;
 use obol_fabric::{Name, Nanos};
@@ -10,7 +10,7 @@ use obol_observe::timeline::Phases;
 use obol_profiles::Profile;
 use obol_supervise::control::{self, Request};
 use obol_supervise::hosts::HostNames;
-use obol_supervise::running::{Running, START_TIMEOUT, Shape};
+use obol_supervise::running::{Running, Shape};
 use obol_term::output::Failure;
 use std::path::Path;
 use std::thread;
@@ -31,15 +31,7 @@ pub(super) fn start_hosts(
     profile: &Profile,
     hosts: u8,
 ) -> Result<(Running, HostNames), Failure> {
-    let shape = Shape {
-        name,
-        profile,
-        apps: u16::from(hosts),
-        caches: 0,
-        hosts: Some(hosts),
-        patience: START_TIMEOUT,
-        logs: false,
-    };
+    let shape = Shape { hosts: Some(hosts), ..Shape::new(name, profile, u16::from(hosts)) };
     let running = Running::start(root, &shape)?;
     let names = HostNames::new(running.reaper.cluster, shape.hosts)?;
     Ok((running, names))

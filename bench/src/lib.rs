@@ -5,6 +5,7 @@
 //! not. The benchmark fails if a figure misses what it must be.
 
 mod bare;
+mod cluster;
 mod console;
 mod export;
 mod failover;

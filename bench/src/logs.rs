@@ -1,14 +1,14 @@
 //! What logs cost a failover: the same drill on clusters that write none and on clusters that write
 //! lines of every level, in turns, so that a drift of the machine affects both.
 
-use super::failover::drill;
+use super::cluster::drill;
 use super::{Figure, PROFILE};
 use obol_chaos::drills::Victims;
 use obol_fabric::Nanos;
 use obol_logs::State;
 use obol_observe::stats::Distribution;
 use obol_profiles::Profile;
-use obol_supervise::running::{Running, START_TIMEOUT, Shape};
+use obol_supervise::running::{Running, Shape};
 use obol_term::output::{self, Failure};
 use std::path::Path;
 
@@ -29,8 +29,7 @@ fn measure(
     count: u32,
     into: &mut Distribution,
 ) -> Result<u64, Failure> {
-    let shape =
-        Shape { name: "bench", profile, apps: 3, caches: 0, hosts: None, patience: START_TIMEOUT, logs };
+    let shape = Shape { logs, ..Shape::new("bench", profile, 3) };
     let running = Running::start(root, &shape)?;
     for trial in drill(&running, Victims::App, count)? {
         into.add(Nanos(trial.failover_ns.unwrap_or_default()));

@@ -360,15 +360,7 @@ fn name(text: &str) -> Result<Name, Failure> {
 
 /// Replaces all daemons of a cluster of its own.
 fn measure(root: &Path, profile: &Profile, how: How, time: Duration) -> Result<Noticed, Failure> {
-    let shape = Shape {
-        name: "upgrade",
-        profile,
-        apps: 3,
-        caches: 0,
-        hosts: None,
-        patience: START_TIMEOUT,
-        logs: false,
-    };
+    let shape = Shape::new("upgrade", profile, 3);
     let running = Running::start(root, &shape)?;
     let site: Arc<Site> = Arc::new(running.site()?);
     let (own, agents) = (Arc::clone(&site), site);

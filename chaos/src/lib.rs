@@ -7,4 +7,3 @@ pub mod drills;
 pub mod faults;
 pub mod floor;
 pub mod http;
-pub mod rollout;

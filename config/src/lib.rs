@@ -17,12 +17,14 @@ pub mod file;
 mod name;
 mod problem;
 mod problems;
+mod read;
 mod section;
 mod value;
 
 pub use built_in::{BuiltIn, names, text};
 pub use name::{bare, nearest, shortened};
 pub use problem::{FileError, PlacedProblem, Problem, Text};
-pub use problems::{Problems, line, read, recover};
+pub use problems::{Problems, line};
+pub use read::{read, recover};
 pub use section::{At, LINE_CHARS_MAX, Section, is_line};
 pub use value::{chosen, found, index_of, number, span, to_u32};

@@ -1,10 +1,9 @@
 //! The problems of a text, and where they are.
 
 use crate::problem::{FileError, PlacedProblem, Problem};
-use crate::section::Section;
 use crate::value::found;
 use std::ops::Range;
-use toml::de::{DeTable, DeValue};
+use toml::de::DeValue;
 
 /// The problems of a text, each with its byte offset.
 #[derive(Debug, Default)]
@@ -14,41 +13,13 @@ pub struct Problems {
     shadows: Vec<Range<usize>>,
 }
 
-/// Reads a text by `read`, which gets its top level; `origin` names the text in errors. Of a text
-/// with syntax errors, these are all that is reported.
-pub fn read<T>(
-    text: &str,
-    origin: &str,
-    read: impl FnOnce(&mut Section<'_, '_>, &mut Problems) -> Option<T>,
-) -> Result<T, FileError> {
-    recover(text, origin, |top, problems| {
-        if problems.has_syntax() {
-            top.accept_all();
-            return None;
-        }
-        read(top, problems)
-    })
-}
-
-/// Like [`read`], and what is left of a text with syntax errors is read as well. Not reported are
-/// problems that may be their consequences: values up to the next table header, and missing keys.
-pub fn recover<T>(
-    text: &str,
-    origin: &str,
-    read: impl FnOnce(&mut Section<'_, '_>, &mut Problems) -> Option<T>,
-) -> Result<T, FileError> {
-    let (document, errors) = DeTable::parse_recoverable(text);
-    let mut problems = Problems::default();
-    for error in &errors {
-        let at = error.span().map_or(0, |span| span.start);
-        problems.shadows.push(shadow(text, at));
-        problems.add(at, Problem::Syntax(error.message().replace('\n', ", ")));
-    }
-    let read = Section::new("", 0, document.get_ref()).read(&mut problems, read);
-    problems.judge(read, text, origin)
-}
-
 impl Problems {
+    /// Adds a syntax error.
+    pub(crate) fn syntax(&mut self, text: &str, at: usize, message: String) {
+        self.shadows.push(shadow(text, at));
+        self.add(at, Problem::Syntax(message));
+    }
+
     pub fn add(&mut self, at: usize, problem: Problem) {
         self.found.push((at, problem));
     }
@@ -91,7 +62,7 @@ impl Problems {
 
     /// The result if there is no problem, otherwise all problems in the order of the text, and what is
     /// missing after the others.
-    fn judge<T>(mut self, read: Option<T>, text: &str, origin: &str) -> Result<T, FileError> {
+    pub(crate) fn judge<T>(mut self, read: Option<T>, text: &str, origin: &str) -> Result<T, FileError> {
         if let Some(read) = read.filter(|_| self.is_empty()) {
             return Ok(read);
         }

@@ -2,7 +2,7 @@
 
 use crate::pulse::Timing;
 use obol_fabric::host::FIRST_FREE;
-use obol_fabric::types::{Address, Nanos, mapped};
+use obol_fabric::types::{Address, Nanos, host_bits};
 use obol_identity::host_of;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -70,10 +70,6 @@ impl Config {
             None => within,
         }
     }
-}
-
-fn host_bits(ip: IpAddr) -> u128 {
-    mapped(ip).into()
 }
 
 #[cfg(test)]

@@ -25,7 +25,6 @@ mod probe;
 pub mod pulse;
 mod pulse_word;
 mod transport;
-mod watch;
 
 pub use config::{Config, PulseConfig};
 pub use gateway::{

@@ -4,10 +4,10 @@
 use super::connect::Attempt;
 use super::frame::{Reply, Request, Seat};
 use super::probe::Probe;
-use super::watch::{Deaths, Watches};
 use obol_fabric::contract::{Evidence, LinkError, Token};
-use obol_fabric::endpoint::{BackOff, Done};
+use obol_fabric::endpoint::{Done, Reconnect};
 use obol_fabric::types::{Address, Instant, Nanos};
+use obol_fabric::watches::{Deaths, Watches};
 use obol_identity::{Stream, StreamError};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -55,25 +55,19 @@ impl Outcome {
     }
 }
 
-enum State {
-    /// The next attempt is not made before.
-    Down(Instant),
-    /// The number of the attempt.
-    Connecting(u64),
-    /// The first attempts have failed. As `Down`, but what is posted waits: the gateway of a host that
-    /// starts at the same time may listen soon.
-    Starting(Instant),
-    Up(Box<Stream>),
-}
-
 pub(super) struct Link {
     pub(super) host: u8,
     pub(super) to: SocketAddr,
-    state: State,
+    connection: Reconnect<Box<Stream>>,
+    /// The first attempts have failed, and what is posted waits: the gateway of a host that starts at the
+    /// same time may listen soon.
+    is_starting: bool,
     pending: VecDeque<Pending>,
     /// Requests that wait for a connection.
     waiting: Vec<u8>,
-    pub(super) watches: Watches,
+    /// The watches on processes of its host, as its gateway knows them. The gateway reports their deaths;
+    /// of a host that falls silent only that is reported.
+    watches: Watches<Seat>,
     /// When the gateway was heard last, and when it was asked for the oldest missing answer.
     heard: Instant,
     asked: Instant,
@@ -84,7 +78,6 @@ pub(super) struct Link {
     probe: Probe,
     /// A gateway that does not answer for this long is given up.
     detection: Nanos,
-    back_off: BackOff,
     attempts: u64,
     /// Attempts since there was a connection, or since it was lost.
     failures: u32,
@@ -100,7 +93,8 @@ impl Link {
         Self {
             host,
             to,
-            state: State::Down(Instant::ZERO),
+            connection: Reconnect::default(),
+            is_starting: false,
             pending: VecDeque::new(),
             waiting: Vec::new(),
             watches: Watches::default(),
@@ -110,7 +104,6 @@ impl Link {
             unconfirmed: false,
             probe: Probe::new(detection),
             detection,
-            back_off: BackOff::default(),
             attempts: 0,
             failures: 0,
             starting_until: None,
@@ -120,7 +113,7 @@ impl Link {
 
     /// Whether it is to be connected without being asked.
     pub(super) fn wants_connection(&self) -> bool {
-        matches!(self.state, State::Starting(_)) || !self.watches.is_empty()
+        self.is_starting || self.is_watching()
     }
 
     /// How often there was no connection since the last one, and why.
@@ -129,36 +122,40 @@ impl Link {
     }
 
     pub(super) fn stream(&self) -> Option<&Stream> {
-        match &self.state {
-            State::Up(stream) => Some(stream),
-            _ => None,
-        }
+        self.connection.up().map(Box::as_ref)
+    }
+
+    /// Whether a process of its host is watched that is not known to be dead.
+    fn is_watching(&self) -> bool {
+        self.watches.unproved().next().is_some()
     }
 
     /// Begins an attempt to connect if there is neither a connection nor an attempt, and one is due.
     /// Returns its number.
     pub(super) fn begin(&mut self, now: Instant) -> Option<u64> {
-        match self.state {
-            State::Down(retry_at) | State::Starting(retry_at) if now >= retry_at => {
-                self.attempts += 1;
-                self.starting_until.get_or_insert(now + self.detection);
-                self.state = State::Connecting(self.attempts);
-                Some(self.attempts)
-            }
-            _ => None,
+        if !self.connection.is_due(now) {
+            return None;
         }
+        self.attempts += 1;
+        self.starting_until.get_or_insert(now + self.detection);
+        self.connection.begin(self.attempts);
+        Some(self.attempts)
     }
 
     /// Appends a request. `false` if it can neither be sent nor wait.
     fn put(&mut self, request: &Request<'_>) -> bool {
-        match &mut self.state {
-            State::Up(stream) => request.encode(&mut stream.output),
-            State::Connecting(_) | State::Starting(_) if self.waiting.len() < WAITING_BYTES_MAX => {
-                request.encode(&mut self.waiting);
-            }
-            State::Connecting(_) | State::Starting(_) | State::Down(_) => return false,
+        let may_wait = self.may_wait() && self.waiting.len() < WAITING_BYTES_MAX;
+        match self.connection.up_mut() {
+            Some(stream) => request.encode(&mut stream.output),
+            None if may_wait => request.encode(&mut self.waiting),
+            None => return false,
         }
         true
+    }
+
+    /// Whether a connection may be there soon.
+    fn may_wait(&self) -> bool {
+        self.is_starting || self.connection.is_connecting()
     }
 
     /// Sends a datagram. `false` if it is lost.
@@ -212,45 +209,48 @@ impl Link {
     }
 
     pub(super) fn watch(&mut self, whom: Address, outcome: &mut Outcome) {
-        if !self.watches.add(whom) {
-            return;
+        let may_wait = self.may_wait();
+        let Some(watch) = self.watches.add(whom, Seat::of(whom)) else { return };
+        if self.connection.up().is_some() {
+            self.put(&Request::Watch(Seat::of(whom)));
+        } else if !may_wait {
+            // Otherwise its gateway is told when it answers.
+            watch.report(Evidence::Silence, &mut outcome.deaths);
         }
-        match self.state {
-            State::Up(_) => drop(self.put(&Request::Watch(Seat::of(whom)))),
-            // Its gateway is told when it answers.
-            State::Connecting(_) | State::Starting(_) => {}
-            State::Down(_) => self.watches.report(Seat::of(whom), Evidence::Silence, &mut outcome.deaths),
-        }
+    }
+
+    /// A death that the gateway of its host, or of this one, reports.
+    pub(super) fn report(&mut self, seat: Seat, evidence: Evidence, outcome: &mut Outcome) {
+        report(&mut self.watches, seat, evidence, outcome);
     }
 
     /// The host has sent no pulse: it is given up as one that does not answer. A link that is being
     /// made says by itself whether the host answers.
     pub(super) fn silenced(&mut self, now: Instant, outcome: &mut Outcome) {
-        if matches!(self.state, State::Up(_)) {
+        if self.connection.up().is_some() {
             self.lose("its host sends no pulse".to_owned(), now, outcome);
         }
     }
 
     /// A process of this region may have died: its gateway is asked again for what it knows.
     pub(super) fn ask_again(&mut self, region: u32) {
-        if matches!(self.state, State::Up(_)) {
-            for seat in self.watches.of_region(region) {
-                self.put(&Request::Unwatch(seat));
-                self.put(&Request::Watch(seat));
-            }
+        let Some(stream) = self.connection.up_mut() else { return };
+        for watch in self.watches.unproved().filter(|watch| watch.whom.region == region) {
+            Request::Unwatch(watch.proof).encode(&mut stream.output);
+            Request::Watch(watch.proof).encode(&mut stream.output);
         }
     }
 
     pub(super) fn unwatch(&mut self, whom: Address, outcome: &mut Outcome) {
-        outcome.deaths.retain(|(address, _)| *address != whom);
-        if self.watches.remove(whom) && matches!(self.state, State::Up(_)) {
-            self.put(&Request::Unwatch(Seat::of(whom)));
+        let unwatched = unwatched(&mut self.watches, whom, outcome);
+        if let (Some(seat), true) = (unwatched, self.connection.up().is_some()) {
+            self.put(&Request::Unwatch(seat));
         }
     }
 
     /// Takes the result of an attempt. Returns whether there is a connection now.
     pub(super) fn take(&mut self, attempt: Attempt, now: Instant, outcome: &mut Outcome) -> bool {
-        if !matches!(self.state, State::Connecting(number) if number == attempt.number) {
+        if !self.connection.is_connecting() || self.connection.attempt() != Some(attempt.number) {
             return false;
         }
         let mut stream = match attempt.result {
@@ -261,16 +261,17 @@ impl Link {
             }
         };
         // First, so that a death is known before an operation fails by it.
-        for seat in self.watches.renew() {
-            Request::Watch(seat).encode(&mut stream.output);
+        for watch in self.watches.iter_mut().filter(|watch| !watch.is_proved()) {
+            watch.renew();
+            Request::Watch(watch.proof).encode(&mut stream.output);
         }
         stream.output.append(&mut self.waiting);
-        self.state = State::Up(stream);
+        self.connection.established(attempt.number, stream);
+        self.is_starting = false;
         (self.heard, self.asked) = (attempt.ended, now);
         if self.awaits() || self.unconfirmed {
             self.probe.start(now);
         }
-        self.back_off.reset();
         self.starting_until = Some(Instant::ZERO);
         self.failures = 0;
         self.trouble = None;
@@ -279,15 +280,13 @@ impl Link {
 
     /// The connection is lost, or could not be made.
     pub(super) fn lose(&mut self, trouble: String, now: Instant, outcome: &mut Outcome) {
-        let retry_at = self.back_off.retry_at(now);
+        self.connection.fail(now);
         self.trouble = Some(trouble);
         self.failures = self.failures.saturating_add(1);
-        if self.starting_until.is_some_and(|until| now < until) {
-            self.state = State::Starting(retry_at);
-            return;
+        self.is_starting = self.starting_until.is_some_and(|until| now < until);
+        if !self.is_starting {
+            self.give_up(outcome);
         }
-        self.state = State::Down(retry_at);
-        self.give_up(outcome);
     }
 
     /// Fails what was posted, and reports the silence.
@@ -299,12 +298,14 @@ impl Link {
             let error = if let What::Failed(error) = what { error } else { LinkError::PeerDead };
             outcome.fail(token, region, error);
         }
-        self.watches.silent(&mut outcome.deaths);
+        for watch in self.watches.iter_mut() {
+            watch.report(Evidence::Silence, &mut outcome.deaths);
+        }
     }
 
     /// Takes what the gateway has sent.
     pub(super) fn receive(&mut self, now: Instant, outcome: &mut Outcome) {
-        let State::Up(stream) = &mut self.state else { return };
+        let Some(stream) = self.connection.up_mut() else { return };
         let received = stream.receive();
         let taken = match &received {
             Ok(false) => Ok(()),
@@ -316,13 +317,14 @@ impl Link {
     }
 
     fn replies(&mut self, now: Instant, outcome: &mut Outcome) -> Result<(), StreamError> {
-        let Self { state: State::Up(stream), pending, watches, .. } = self else { return Ok(()) };
+        let Self { connection, pending, watches, .. } = self;
+        let Some(stream) = connection.up_mut() else { return Ok(()) };
         let mut answered = false;
         while let Some(message) = stream.next_message()? {
             let unexpected = StreamError::TooLong(message.len());
             (self.heard, self.asked) = (now, now);
             match Reply::decode(message) {
-                Some(Reply::Death(seat, evidence)) => watches.report(seat, evidence, &mut outcome.deaths),
+                Some(Reply::Death(seat, evidence)) => report(watches, seat, evidence, outcome),
                 Some(Reply::Lost(n)) => outcome.lost = outcome.lost.saturating_add(n),
                 Some(Reply::Pong { .. }) => {
                     answered = true;
@@ -364,7 +366,7 @@ impl Link {
 
     /// Sends what was posted.
     pub(super) fn flush(&mut self, now: impl FnOnce() -> Instant, outcome: &mut Outcome) {
-        if let State::Up(stream) = &mut self.state
+        if let Some(stream) = self.connection.up_mut()
             && let Err(error) = stream.send()
         {
             self.lose(error.to_string(), now(), outcome);
@@ -380,10 +382,10 @@ impl Link {
     fn silent_at(&self) -> Instant {
         if self.awaits() {
             self.asked.max(self.heard) + self.detection
-        } else if self.watches.is_empty() {
-            Instant::NEVER
-        } else {
+        } else if self.is_watching() {
             self.heard + Nanos(self.detection.0 / 2)
+        } else {
+            Instant::NEVER
         }
     }
 
@@ -399,10 +401,12 @@ impl Link {
 
     /// When [`Link::check`] is due.
     pub(super) fn due(&self) -> Instant {
-        match self.state {
-            State::Up(_) => self.silent_at().min(self.probe.due()),
-            State::Connecting(_) => self.waits_until(),
-            State::Down(_) | State::Starting(_) => Instant::NEVER,
+        if self.connection.up().is_some() {
+            self.silent_at().min(self.probe.due())
+        } else if self.connection.is_connecting() {
+            self.waits_until()
+        } else {
+            Instant::NEVER
         }
     }
 
@@ -411,7 +415,7 @@ impl Link {
         if now < self.due() {
             return;
         }
-        if matches!(self.state, State::Connecting(_)) {
+        if self.connection.is_connecting() {
             return self.give_up(outcome);
         }
         let silent = now >= self.silent_at();
@@ -424,6 +428,20 @@ impl Link {
             self.probe.sent(now);
         }
     }
+}
+
+/// Reports the death of a process as all addresses that name it.
+fn report(watches: &mut Watches<Seat>, seat: Seat, evidence: Evidence, outcome: &mut Outcome) {
+    for watch in watches.iter_mut().filter(|watch| watch.proof == seat) {
+        watch.report(evidence, &mut outcome.deaths);
+    }
+}
+
+/// Ends a watch. Returns the process if its gateway need not watch it any longer: two addresses may name
+/// one process.
+fn unwatched(watches: &mut Watches<Seat>, whom: Address, outcome: &mut Outcome) -> Option<Seat> {
+    let seat = watches.remove(whom, &mut outcome.deaths)?;
+    watches.iter().all(|watch| watch.proof != seat).then_some(seat)
 }
 
 /// A READ's result. A word needs no memory of its own.
@@ -472,6 +490,23 @@ mod tests {
             other => panic!("{other:?}"),
         })
         .collect()
+    }
+
+    #[test]
+    fn a_process_with_two_addresses_is_watched_until_both_are_removed() {
+        let (mut watches, mut outcome) = (Watches::default(), Outcome::default());
+        let far = Address { host: 1, port: 2, ..WHOM };
+        for whom in [WHOM, far] {
+            watches.add(whom, Seat::of(whom)).expect("a new one");
+        }
+        report(&mut watches, Seat::of(Address { generation: 4, ..WHOM }), Evidence::Proof, &mut outcome);
+        assert!(outcome.deaths.is_empty(), "another process");
+        report(&mut watches, Seat::of(WHOM), Evidence::Suspicion, &mut outcome);
+        let suspected = [(WHOM, Evidence::Suspicion), (far, Evidence::Suspicion)];
+        assert_eq!(Vec::from(outcome.deaths.clone()), suspected);
+        assert_eq!(unwatched(&mut watches, WHOM, &mut outcome), None);
+        assert_eq!(unwatched(&mut watches, far, &mut outcome), Some(Seat::of(WHOM)));
+        assert_eq!(unwatched(&mut watches, far, &mut outcome), None);
     }
 
     #[test]

@@ -294,7 +294,7 @@ impl Ip {
         match word {
             PulseWord::Silent(_) => link.silenced(clock::now(), &mut self.outcome),
             PulseWord::Died(_, seat, evidence) => {
-                link.watches.report(seat, evidence, &mut self.outcome.deaths);
+                link.report(seat, evidence, &mut self.outcome);
             }
             PulseWord::Vanished(_, region) => link.ask_again(region),
         }

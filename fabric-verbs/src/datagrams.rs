@@ -19,10 +19,10 @@ use super::nic::Nic;
 use super::pair::{Kind, QueuePair, Size};
 use super::post::To;
 use super::queue::{CompletionQueue, Status, WorkCompletion};
-use super::sealing::{DatagramKey, Opened, PeerKey, Seal};
+use super::sealing::{DatagramKey, FRONT_BYTES, Opened, PeerKey, Seal, TAG_BYTES};
 use super::sys::IBV_GRH_BYTES;
-use obol_fabric::contract::DATAGRAM_BYTES_MAX;
 use obol_fabric::endpoint::Received;
+use obol_fabric::layout::DATAGRAM_BYTES_MAX;
 use obol_fabric::metrics::FabricCounter;
 use obol_fabric::types::Address;
 use std::sync::Arc;
@@ -55,6 +55,8 @@ struct Head {
 /// Bytes before a payload.
 pub(crate) const HEAD_BYTES: usize = size_of::<Head>();
 const _: () = assert!(HEAD_BYTES == 40 && HEAD_BYTES.is_multiple_of(8));
+// So that the longest payload does not depend on sealing.
+const _: () = assert!(FRONT_BYTES + TAG_BYTES == HEAD_BYTES);
 
 /// A datagram's header on the wire.
 pub(crate) fn frame(nonce: u64, from: Address, payload: &[u8], out: &mut Vec<u8>) {

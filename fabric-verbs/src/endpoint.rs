@@ -22,15 +22,15 @@ use super::registration::Memory;
 use super::sealing::DatagramKey;
 use super::sys::RDMA_UDP_QKEY;
 use super::threads::Threads;
-use super::watch::Watches;
-use super::wire::{BATCH, Groups, MEET_EVERY_MIN, Rdma, host_of, ip_of};
+use super::watch::OwnerWatches;
+use super::wire::{BATCH, Groups, MEET_EVERY_MIN, Rdma};
 use core::sync::atomic::AtomicU64;
 use obol_fabric::endpoint::{Endpoint, Owner, Taken, Wait};
 use obol_fabric::host::{Cluster, HostError, MappedRegions, REGIONS, Region, Wake};
 use obol_fabric::layout::{Layout, PROPOSERS_MAX};
 use obol_fabric::metrics::{self, COUNTER_WORDS, CounterSlot, FabricCounter};
 use obol_fabric::rights::lies_in;
-use obol_fabric::types::{Address, Instant, RegionOwner};
+use obol_fabric::types::{Address, Instant, RegionOwner, host_bits, ip_of};
 use obol_identity::{Admit, Duty, Need, ServerKeys};
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -179,7 +179,7 @@ fn own_address(sender: RegionOwner, owner: &Owner, config: &Config, port: u16) -
         // configuration.
         return Address { generation, ..Address::region(region) };
     }
-    Address { host: host_of(config.listen.ip()), port, seat: 0, region, generation }
+    Address { host: host_bits(config.listen.ip()), port, seat: 0, region, generation }
 }
 
 /// The rights of peers on the region, and of this process on theirs.
@@ -335,7 +335,7 @@ impl Rdma {
             outbox: Outbox::new(datagram_bytes),
             lost: 0,
             groups: Groups::default(),
-            watches: Watches::default(),
+            watches: OwnerWatches::default(),
             broken: Vec::with_capacity(REGIONS as usize),
             broken_logs: Vec::new(),
             starved: VecDeque::with_capacity(REGIONS as usize),

@@ -11,11 +11,10 @@
 use super::cm::{ACCEPT_BYTES_MAX, REQUEST_BYTES_MAX};
 use super::handshake::{Hello, Identity, Refusal, Welcome};
 use super::sealing::{DATAGRAM_KEY_BYTES, DatagramKey, PeerKey};
-use super::wire::ip_of;
 use obol_fabric::host::FIRST_FREE;
 use obol_fabric::metrics::FabricCounter;
 use obol_fabric::rights::Role;
-use obol_fabric::types::Address;
+use obol_fabric::types::{Address, ip_of};
 use obol_identity::{
     Claims, ConnectError, Duty, Gate, LENGTH_BYTES, Route, Stream, Unintelligible, introduce,
 };

@@ -44,7 +44,7 @@ mod wire;
 
 /// The largest datagram of any RDMA port: its MTU less our header. Most Ethernets support 960.
 pub const DATAGRAM_PAYLOAD_MAX: u32 =
-    (obol_fabric::contract::DATAGRAM_BYTES_MAX - datagrams::HEAD_BYTES) as u32;
+    (obol_fabric::layout::DATAGRAM_BYTES_MAX - datagrams::HEAD_BYTES) as u32;
 
 pub use config::{Config, HostKeys, detection_of, retry_within, timeout_of};
 pub use endpoint::{OpenError, open};

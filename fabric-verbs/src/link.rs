@@ -14,7 +14,7 @@ use super::post::{To, Verb, Work};
 use super::queue::{PostError, Status};
 use super::registration::Target;
 use obol_fabric::contract::{LinkError, Token};
-use obol_fabric::endpoint::BackOff;
+use obol_fabric::endpoint::Reconnect;
 use obol_fabric::layout::Layout;
 use obol_fabric::types::Instant;
 use std::collections::VecDeque;
@@ -51,29 +51,10 @@ enum Job {
 
 /// An established connection.
 #[derive(Debug)]
-pub(crate) struct Connection {
-    pub(crate) attempt: u64,
-    pub(crate) pair: QueuePair,
+struct Connection {
+    pair: QueuePair,
     welcome: Welcome,
     handle: AddressHandle,
-}
-
-#[derive(Debug)]
-enum State {
-    /// The earliest time of the next attempt.
-    Down(Instant),
-    Connecting(u64),
-    Up(Box<Connection>),
-}
-
-/// The connection for WRITEs into the peer's log.
-#[derive(Debug)]
-enum LogState {
-    /// The earliest time of the next attempt.
-    Down(Instant),
-    Connecting(u64),
-    /// The attempt that made it.
-    Up(u64, QueuePair),
 }
 
 /// A queue pair that is given up, and the operations on it that the device may still execute.
@@ -91,9 +72,9 @@ pub(crate) struct Link {
     /// The generation of the last connected owner of the region; 0 if there never was one.
     pub(crate) generation: u32,
     layout: Layout,
-    state: State,
-    log: LogState,
-    log_back_off: BackOff,
+    connection: Reconnect<Box<Connection>>,
+    /// That for WRITEs into the peer's log.
+    log: Reconnect<QueuePair>,
     /// The connection of all that is posted to the device.
     current: Plane,
     under_way: VecDeque<Entry>,
@@ -108,7 +89,6 @@ pub(crate) struct Link {
     /// The last WRITE, not posted yet: with a CAS behind it, one completion covers both.
     held: Option<Slot>,
     waiting: VecDeque<Job>,
-    back_off: BackOff,
     /// Why there is no connection.
     trouble: Option<Cause>,
 }
@@ -130,9 +110,8 @@ impl Link {
             to,
             generation: 0,
             layout,
-            state: State::Down(Instant::ZERO),
-            log: LogState::Down(Instant::ZERO),
-            log_back_off: BackOff::default(),
+            connection: Reconnect::default(),
+            log: Reconnect::default(),
             current: Plane::Common,
             under_way: VecDeque::with_capacity(DEPTH as usize * 2),
             posted: 0,
@@ -141,58 +120,52 @@ impl Link {
             probes: 0,
             held: None,
             waiting: VecDeque::new(),
-            back_off: BackOff::default(),
             trouble: None,
         }
     }
 
     pub(crate) const fn is_up(&self) -> bool {
-        matches!(self.state, State::Up(_))
+        self.connection.up().is_some()
     }
 
     /// Whether a connection should be requested now.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
-        matches!(self.state, State::Down(from) if from <= now)
+        self.connection.is_due(now)
     }
 
+    /// The attempt to connect, or the one that has succeeded.
     pub(crate) const fn attempt(&self) -> Option<u64> {
-        match &self.state {
-            State::Down(_) => None,
-            State::Connecting(attempt) => Some(*attempt),
-            State::Up(connection) => Some(connection.attempt),
-        }
+        self.connection.attempt()
     }
 
     /// The attempt to connect to the log, or the one that has succeeded.
     pub(crate) const fn log_attempt(&self) -> Option<u64> {
-        match &self.log {
-            LogState::Down(_) => None,
-            LogState::Connecting(attempt) | LogState::Up(attempt, _) => Some(*attempt),
-        }
+        self.log.attempt()
     }
 
     /// Whether a connection to the log should be requested now: an operation waits for it, or `keeps`
     /// is set.
     pub(crate) fn wants_log(&self, keeps: bool, now: impl FnOnce() -> Instant) -> bool {
-        let (State::Up(connection), LogState::Down(from)) = (&self.state, &self.log) else { return false };
+        let (Some(connection), Some(from)) = (self.connection.up(), self.log.retry_at()) else {
+            return false;
+        };
         let awaits = |job: &Job| match job {
             Job::Op { what, offset, .. } => connection.plane(*what, *offset) == Plane::Log,
             Job::Failed(..) | Job::Datagram(_) => false,
         };
         let is_wanted =
             keeps && connection.welcome.keys.log.is_some() || self.waiting.front().is_some_and(awaits);
-        is_wanted && *from <= now()
+        is_wanted && from <= now()
     }
 
     /// Whether it is connected to the peer's log, if the peer is known to keep one.
     pub(crate) fn log_status(&self) -> Option<bool> {
-        let State::Up(connection) = &self.state else { return None };
-        connection.welcome.keys.log.map(|_| matches!(self.log, LogState::Up(..)))
+        self.connection.up()?.welcome.keys.log.map(|_| self.log.up().is_some())
     }
 
     /// Records that a connection to the log was requested.
     pub(crate) fn connecting_log(&mut self, attempt: u64) {
-        self.log = LogState::Connecting(attempt);
+        self.log.begin(attempt);
     }
 
     /// Whether the operations under way are WRITEs into the log.
@@ -206,20 +179,16 @@ impl Link {
 
     /// Records that a connection was requested.
     pub(crate) fn connecting(&mut self, attempt: u64) {
-        self.state = State::Connecting(attempt);
+        self.connection.begin(attempt);
     }
 
     /// Whether the peer gave no key for this, so that it fails without an attempt.
     fn is_denied(&self, what: What, offset: u32) -> bool {
-        let State::Up(connection) = &self.state else { return false };
-        connection.target(&self.layout, what, offset, Plane::Common).is_none()
+        self.connection.up().is_some_and(|up| up.target(&self.layout, what, offset, Plane::Common).is_none())
     }
 
     fn plane(&self, what: What, offset: u32) -> Plane {
-        match &self.state {
-            State::Up(connection) => connection.plane(what, offset),
-            State::Down(_) | State::Connecting(_) => Plane::Common,
-        }
+        self.connection.up().map_or(Plane::Common, |up| up.plane(what, offset))
     }
 
     /// Whether the device can take an operation now.
@@ -227,21 +196,18 @@ impl Link {
         let plane = self.plane(what, offset);
         let is_up = match plane {
             Plane::Common => self.is_up(),
-            Plane::Log => matches!(self.log, LogState::Up(..)),
+            Plane::Log => self.log.up().is_some(),
         };
         is_up && self.posted < DEPTH && (self.posted == 0 || plane == self.current)
     }
 
     /// Whether there is no connection for an operation, and no attempt is due.
     fn backs_off(&self, what: What, offset: u32, now: impl FnOnce() -> Instant) -> bool {
-        let from = match (&self.state, &self.log) {
-            (State::Down(from), _) => *from,
-            (State::Up(connection), LogState::Down(from)) if connection.plane(what, offset) == Plane::Log => {
-                *from
-            }
-            _ => return false,
+        let from = match self.connection.up() {
+            Some(up) if up.plane(what, offset) == Plane::Log => self.log.retry_at(),
+            _ => self.connection.retry_at(),
         };
-        from > now()
+        from.is_some_and(|from| from > now())
     }
 
     /// Accepts an operation. A WRITE stays here until [`Link::flush`] or the next operation.
@@ -269,7 +235,12 @@ impl Link {
             return Ok(PostOutcome::Refused);
         }
         self.waiting.push_back(Job::Op { token, what, offset, payload: payload.to_vec() });
-        Ok(if matches!(self.state, State::Down(_)) { PostOutcome::Connect } else { PostOutcome::Accepted })
+        Ok(self.queued())
+    }
+
+    /// The result of queuing an item.
+    const fn queued(&self) -> PostOutcome {
+        if self.connection.retry_at().is_some() { PostOutcome::Connect } else { PostOutcome::Accepted }
     }
 
     /// Queues a failure to be reported after all earlier posts.
@@ -291,24 +262,17 @@ impl Link {
 
     /// Queues a datagram until there is a connection.
     pub(crate) fn keep(&mut self, bytes: &[u8], now: Instant) -> PostOutcome {
-        match &self.state {
-            State::Down(from) if *from > now => PostOutcome::Refused,
-            _ if self.waiting.len() >= WAITING_DATAGRAMS_MAX => PostOutcome::Refused,
-            state => {
-                let handed = if matches!(state, State::Down(_)) {
-                    PostOutcome::Connect
-                } else {
-                    PostOutcome::Accepted
-                };
-                self.waiting.push_back(Job::Datagram(bytes.to_vec()));
-                handed
-            }
+        let backs_off = self.connection.retry_at().is_some_and(|from| from > now);
+        if backs_off || self.waiting.len() >= WAITING_DATAGRAMS_MAX {
+            return PostOutcome::Refused;
         }
+        self.waiting.push_back(Job::Datagram(bytes.to_vec()));
+        self.queued()
     }
 
     /// Sends a datagram. `false` if it is lost.
     pub(crate) fn send(&self, bytes: &[u8], datagrams: &mut Datagrams) -> bool {
-        self.connection().is_ok_and(|connection| datagrams.send(&connection.to(), bytes))
+        self.connection.up().is_some_and(|up| datagrams.send(&up.to(), bytes))
     }
 
     fn submit(&mut self, slot: Slot, ops: &Ops) -> Result<(), PostError> {
@@ -375,24 +339,18 @@ impl Link {
     }
 
     /// The queue pair of what is under way.
-    const fn pair(&self) -> Result<&QueuePair, PostError> {
-        match (self.current, &self.state, &self.log) {
-            (Plane::Common, State::Up(connection), _) => Ok(&connection.pair),
-            (Plane::Log, _, LogState::Up(_, pair)) => Ok(pair),
-            _ => Err(PostError(libc::ENOTCONN)),
-        }
+    fn pair(&self) -> Result<&QueuePair, PostError> {
+        let pair = match self.current {
+            Plane::Common => self.connection.up().map(|up| &up.pair),
+            Plane::Log => self.log.up(),
+        };
+        pair.ok_or(PostError(libc::ENOTCONN))
     }
 
     fn target(&self, slot: Slot, ops: &Ops) -> Result<Target, PostError> {
-        let target = self.connection()?.target(&self.layout, ops.what(slot), ops.offset(slot), self.current);
+        let up = self.connection.up().ok_or(PostError(libc::ENOTCONN))?;
+        let target = up.target(&self.layout, ops.what(slot), ops.offset(slot), self.current);
         target.ok_or(PostError(libc::EACCES))
-    }
-
-    const fn connection(&self) -> Result<&Connection, PostError> {
-        match &self.state {
-            State::Up(connection) => Ok(connection),
-            State::Down(_) | State::Connecting(_) => Err(PostError(libc::ENOTCONN)),
-        }
     }
 
     /// An operation succeeded, and so did all posted before it.
@@ -420,7 +378,7 @@ impl Link {
 
     /// Posts queued items, as far as the device has room.
     pub(crate) fn pump(&mut self, ops: &mut Ops, datagrams: &mut Datagrams) -> Result<(), PostError> {
-        while let (State::Up(connection), Some(job)) = (&self.state, self.waiting.front()) {
+        while let (Some(up), Some(job)) = (self.connection.up(), self.waiting.front()) {
             match job {
                 Job::Op { token, what, offset, .. } if self.is_denied(*what, *offset) => {
                     let token = *token;
@@ -444,7 +402,7 @@ impl Link {
                 }
                 Job::Datagram(bytes) => {
                     // A datagram that is lost here might have been lost on the network.
-                    let _ = datagrams.send(&connection.to(), bytes);
+                    let _ = datagrams.send(&up.to(), bytes);
                     self.waiting.pop_front();
                 }
             }
@@ -464,9 +422,8 @@ impl Link {
     /// The connection is established.
     pub(crate) fn up(&mut self, attempt: u64, pair: QueuePair, welcome: Welcome, handle: AddressHandle) {
         self.generation = welcome.generation;
-        self.back_off.reset();
         self.trouble = None;
-        self.state = State::Up(Box::new(Connection { attempt, pair, welcome, handle }));
+        self.connection.established(attempt, Box::new(Connection { pair, welcome, handle }));
     }
 
     /// Fails what is under way: `first`, if given, with its own error, all others with `error`.
@@ -489,8 +446,7 @@ impl Link {
 
     /// The connection to the log is established.
     pub(crate) fn log_up(&mut self, attempt: u64, pair: QueuePair) {
-        self.log_back_off.reset();
-        self.log = LogState::Up(attempt, pair);
+        self.log.established(attempt, pair);
     }
 
     /// There is no connection to the log (any more). WRITEs on it fail with this error; so does what is
@@ -506,18 +462,11 @@ impl Link {
         let is_denied = error == LinkError::Denied;
         let mut fails = self.is_on_log();
         let slots = if fails { self.give_up(None, error, ops) } else { Vec::new() };
-        let abandoned = match core::mem::replace(&mut self.log, LogState::Down(now)) {
-            // A broken connection is retried at once.
-            LogState::Up(attempt, pair) => Some(Abandoned { attempt, pair, slots }),
-            LogState::Down(_) | LogState::Connecting(_) => {
-                self.log = LogState::Down(self.log_back_off.retry_at(now));
-                None
-            }
-        };
-        let Self { waiting, state, .. } = self;
+        let abandoned = self.log.lose(now).map(|(attempt, pair)| Abandoned { attempt, pair, slots });
+        let Self { waiting, connection, .. } = self;
         for job in waiting {
             let Job::Op { token, what, offset, .. } = job else { continue };
-            let is_of_log = matches!(&*state, State::Up(up) if up.plane(*what, *offset) == Plane::Log);
+            let is_of_log = connection.up().is_some_and(|up| up.plane(*what, *offset) == Plane::Log);
             let is_lost = !is_denied && !matches!(what, What::Read(_));
             if is_lost || is_of_log && abandoned.is_none() {
                 *job = Job::Failed(*token, error);
@@ -547,31 +496,20 @@ impl Link {
             }
         }
         let mut abandoned = Vec::new();
-        if let LogState::Up(attempt, pair) = core::mem::replace(&mut self.log, LogState::Down(now)) {
+        if let Some((attempt, pair)) = self.log.give_up(now) {
             let slots = if was_on_log { core::mem::take(&mut left) } else { Vec::new() };
             abandoned.push(Abandoned { attempt, pair, slots });
         }
-        let was = core::mem::replace(&mut self.state, State::Down(now));
         self.trouble = Some(cause);
-        match was {
-            // A broken connection is retried at once.
-            State::Up(connection) => {
-                let Connection { attempt, pair, .. } = *connection;
-                abandoned.push(Abandoned { attempt, pair, slots: left });
-            }
-            State::Down(_) | State::Connecting(_) => {
-                self.state = State::Down(self.back_off.retry_at(now));
-            }
+        if let Some((attempt, connection)) = self.connection.lose(now) {
+            abandoned.push(Abandoned { attempt, pair: connection.pair, slots: left });
         }
         abandoned
     }
 
     /// Resets the back-off: the peer is known to be reachable.
     pub(crate) fn reset_back_off(&mut self) {
-        self.back_off.reset();
-        if let State::Down(from) = &mut self.state {
-            *from = Instant::ZERO;
-        }
+        self.connection.hurry();
     }
 }
 

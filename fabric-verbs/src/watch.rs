@@ -7,106 +7,81 @@ use obol_deaths::Stage;
 use obol_fabric::contract::Evidence;
 use obol_fabric::notice::Notice;
 use obol_fabric::types::Address;
-use std::collections::{HashMap, VecDeque};
+use obol_fabric::watches::{Deaths, Watches};
+use std::collections::HashMap;
 
-#[derive(Debug)]
-struct Watch {
-    whom: Address,
-    /// The watched owner; 0 while the address names none and no connection was made.
-    generation: u32,
-    suspected: bool,
-    proved: bool,
-}
+/// The watched owner; 0 while the address names none and no connection was made. A later one proves its
+/// death.
+type Generation = u32;
 
 #[derive(Debug, Default)]
-pub(super) struct Watches {
-    all: Vec<Watch>,
-    events: VecDeque<(Address, Evidence)>,
+pub(super) struct OwnerWatches {
+    all: Watches<Generation>,
+    deaths: Deaths,
     /// By region: the last connected owner, and the tokens of its notices.
-    tokens: HashMap<u32, (u32, [u64; 2])>,
-    /// Accepted and rejected notices since [`Watches::take_counts`].
+    tokens: HashMap<u32, (Generation, [u64; 2])>,
+    /// Accepted and rejected notices since [`OwnerWatches::take_counts`].
     counts: (u64, u64),
 }
 
-const fn is_later(generation: u32, than: u32) -> bool {
+const fn is_later(generation: Generation, than: Generation) -> bool {
     generation.wrapping_sub(than) as i32 > 0
 }
 
-impl Watch {
-    fn suspect(&mut self, events: &mut VecDeque<(Address, Evidence)>) {
-        if !core::mem::replace(&mut self.suspected, true) {
-            events.push_back((self.whom, Evidence::Suspicion));
-        }
-    }
-
-    fn prove(&mut self, events: &mut VecDeque<(Address, Evidence)>) {
-        self.suspect(events);
-        if !core::mem::replace(&mut self.proved, true) {
-            events.push_back((self.whom, Evidence::Proof));
-        }
-    }
-}
-
-impl Watches {
+impl OwnerWatches {
     /// Watches the process at an address; `generation` is the last connected owner there, 0 for
     /// none.
-    pub(super) fn add(&mut self, whom: Address, generation: u32, reachable: bool) {
-        if self.all.iter().any(|watch| watch.whom == whom) {
-            return;
-        }
+    pub(super) fn add(&mut self, whom: Address, generation: Generation, reachable: bool) {
         let owner = if whom.generation != 0 && whom.seat == 0 { whom.generation } else { generation };
-        let mut watch = Watch { whom, generation: owner, suspected: false, proved: false };
+        let Some(watch) = self.all.add(whom, owner) else { return };
         if generation != 0 && owner != 0 && is_later(generation, owner) {
-            watch.prove(&mut self.events);
+            watch.report(Evidence::Proof, &mut self.deaths);
         } else if !reachable {
-            watch.suspect(&mut self.events);
+            watch.report(Evidence::Suspicion, &mut self.deaths);
         }
-        self.all.push(watch);
     }
 
     /// Watches a process that is known to have a successor.
     pub(super) fn add_replaced(&mut self, whom: Address) {
         self.add(whom, whom.generation, true);
-        if let Some(watch) = self.all.iter_mut().find(|watch| watch.whom == whom) {
-            watch.prove(&mut self.events);
+        if let Some(watch) = self.all.get_mut(whom) {
+            watch.report(Evidence::Proof, &mut self.deaths);
         }
     }
 
     pub(super) fn remove(&mut self, whom: Address) {
-        self.all.retain(|watch| watch.whom != whom);
-        self.events.retain(|(address, _)| *address != whom);
+        self.all.remove(whom, &mut self.deaths);
     }
 
     /// The link to a region is broken, or could not be established.
     pub(super) fn suspect(&mut self, region: u32) {
-        for watch in self.all.iter_mut().filter(|watch| watch.whom.region == region) {
-            watch.suspect(&mut self.events);
+        for watch in self.all.in_region(region) {
+            watch.report(Evidence::Suspicion, &mut self.deaths);
         }
     }
 
     /// A region has this owner now; `known` was connected before, 0 for none.
-    pub(super) fn replaced(&mut self, region: u32, known: u32, generation: u32) {
-        for watch in self.all.iter_mut().filter(|watch| watch.whom.region == region) {
-            if watch.generation == 0 {
-                watch.generation = known;
+    pub(super) fn replaced(&mut self, region: u32, known: Generation, generation: Generation) {
+        for watch in self.all.in_region(region) {
+            if watch.proof == 0 {
+                watch.proof = known;
             }
-            if watch.generation != 0 && is_later(generation, watch.generation) {
-                watch.prove(&mut self.events);
+            if watch.proof != 0 && is_later(generation, watch.proof) {
+                watch.report(Evidence::Proof, &mut self.deaths);
             }
         }
     }
 
-    /// As [`Watches::replaced`], for an owner that answers, and sent the tokens of its notices.
-    pub(super) fn met(&mut self, region: u32, known: u32, generation: u32, tokens: [u64; 2]) {
+    /// As [`OwnerWatches::replaced`], for an owner that answers, and sent the tokens of its notices.
+    pub(super) fn met(&mut self, region: u32, known: Generation, generation: Generation, tokens: [u64; 2]) {
         self.replaced(region, known, generation);
         self.tokens.insert(region, (generation, tokens));
-        for watch in self.all.iter_mut().filter(|watch| watch.whom.region == region) {
-            if watch.generation == 0 {
-                watch.generation = generation;
+        for watch in self.all.in_region(region) {
+            if watch.proof == 0 {
+                watch.proof = generation;
             }
-            // It is alive after all; its death has to be reported again.
-            if watch.generation == generation {
-                watch.suspected = false;
+            if watch.proof == generation {
+                watch.renew();
             }
         }
     }
@@ -115,21 +90,17 @@ impl Watches {
     pub(super) fn take_notice(&mut self, notice: &Notice) {
         let Notice { who, stage, token, .. } = *notice;
         let Some((generation, [dying, dead])) = self.tokens.get(&who.region).copied() else { return };
-        let drawn = match stage {
-            Stage::Dying => dying,
-            Stage::Dead => dead,
+        let (drawn, evidence) = match stage {
+            Stage::Dying => (dying, Evidence::Suspicion),
+            Stage::Dead => (dead, Evidence::Proof),
         };
         if who.seat != 0 || who.generation != generation || token != drawn {
             self.counts.1 += 1;
             return;
         }
         self.counts.0 += 1;
-        let of = |watch: &&mut Watch| watch.whom.region == who.region && watch.generation == generation;
-        for watch in self.all.iter_mut().filter(of) {
-            match stage {
-                Stage::Dying => watch.suspect(&mut self.events),
-                Stage::Dead => watch.prove(&mut self.events),
-            }
+        for watch in self.all.in_region(who.region).filter(|watch| watch.proof == generation) {
+            watch.report(evidence, &mut self.deaths);
         }
     }
 
@@ -139,20 +110,16 @@ impl Watches {
     }
 
     pub(super) fn next(&mut self) -> Option<(Address, Evidence)> {
-        self.events.pop_front()
+        self.deaths.pop_front()
     }
 
     pub(super) fn has_events(&self) -> bool {
-        !self.events.is_empty()
+        !self.deaths.is_empty()
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.all.len()
-    }
-
-    /// The address of a watch without a proof.
-    pub(super) fn unproved(&self, index: usize) -> Option<Address> {
-        self.all.get(index).filter(|watch| !watch.proved).map(|watch| watch.whom)
+    /// The addresses of watches without a proof.
+    pub(super) fn unproved(&self) -> impl Iterator<Item = Address> {
+        self.all.unproved().map(|watch| watch.whom)
     }
 }
 
@@ -160,13 +127,13 @@ impl Watches {
 mod tests {
     use super::*;
 
-    fn events(watches: &mut Watches) -> Vec<Evidence> {
+    fn events(watches: &mut OwnerWatches) -> Vec<Evidence> {
         std::iter::from_fn(|| watches.next()).map(|(_, evidence)| evidence).collect()
     }
 
     #[test]
     fn a_broken_link_is_reported_once_until_the_peer_reconnects() {
-        let mut watches = Watches::default();
+        let mut watches = OwnerWatches::default();
         let whom = Address { generation: 3, ..Address::region(40) };
         watches.add(whom, 0, true);
         watches.suspect(40);
@@ -180,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_later_owner_proves_the_end_of_the_one_before() {
-        let mut watches = Watches::default();
+        let mut watches = OwnerWatches::default();
         let anybody = Address::region(1);
         watches.add(anybody, 0, true);
         watches.met(1, 0, 7, [0; 2]);
@@ -196,7 +163,7 @@ mod tests {
 
     #[test]
     fn an_earlier_owner_proves_nothing() {
-        let mut watches = Watches::default();
+        let mut watches = OwnerWatches::default();
         let whom = Address { generation: 3, ..Address::region(40) };
         watches.add(whom, 0, true);
         watches.replaced(40, 0, 2);
@@ -205,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_peer_that_can_not_be_reached_is_suspected_at_once_and_an_ended_watch_is_silent() {
-        let mut watches = Watches::default();
+        let mut watches = OwnerWatches::default();
         let whom = Address::region(2);
         watches.add(whom, 0, false);
         assert_eq!(watches.next(), Some((whom, Evidence::Suspicion)));
@@ -213,12 +180,12 @@ mod tests {
         watches.suspect(2);
         watches.remove(whom);
         assert_eq!(watches.next(), None);
-        assert_eq!(watches.unproved(0), None);
+        assert_eq!(watches.unproved().next(), None);
     }
 
     #[test]
     fn a_notice_is_believed_iff_its_process_gave_the_token() {
-        let mut watches = Watches::default();
+        let mut watches = OwnerWatches::default();
         let whom = Address { generation: 3, ..Address::region(40) };
         watches.add(whom, 0, true);
         let notice = |stage, token| Notice { cluster: 1, who: whom, stage, token };
@@ -243,12 +210,12 @@ mod tests {
 
     #[test]
     fn a_late_notice_is_not_the_successors() {
-        let mut watches = Watches::default();
+        let mut watches = OwnerWatches::default();
         watches.add(Address::region(1), 0, true);
         watches.met(1, 0, 3, [5, 6]);
         watches.met(1, 3, 4, [7, 8]);
         assert_eq!(events(&mut watches), [Evidence::Suspicion, Evidence::Proof]);
-        let mut second = Watches::default();
+        let mut second = OwnerWatches::default();
         second.add(Address { generation: 4, ..Address::region(1) }, 4, true);
         second.met(1, 4, 4, [7, 8]);
         let who = Address { generation: 3, ..Address::region(1) };

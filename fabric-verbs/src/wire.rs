@@ -23,7 +23,7 @@ use super::post::To;
 use super::queue::{CompletionQueue, Status, WorkCompletion};
 use super::sealing::PeerKey;
 use super::threads::Threads;
-use super::watch::Watches;
+use super::watch::OwnerWatches;
 use obol_deaths::deadbeat::VerbsGroup;
 use obol_fabric::contract::{Evidence, LinkError, Remote, Token};
 use obol_fabric::endpoint::{Done, Received, RemoteDeaths, Transport};
@@ -31,9 +31,9 @@ use obol_fabric::host::{FIRST_FREE, MappedRegions, PER_HOST, REGIONS, clock};
 use obol_fabric::layout::Layout;
 use obol_fabric::notice::Notice;
 use obol_fabric::rights::Change;
-use obol_fabric::types::{Address, Instant, Nanos, mapped};
+use obol_fabric::types::{Address, Instant, Nanos, host_bits};
 use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
@@ -79,7 +79,7 @@ pub struct Rdma {
     /// Datagrams lost when they left the outbox.
     pub(super) lost: u64,
     pub(super) groups: Groups,
-    pub(super) watches: Watches,
+    pub(super) watches: OwnerWatches,
     /// Regions with undelivered failures.
     pub(super) broken: Vec<u32>,
     /// Those whose log's connection has failed, which does not concern READs.
@@ -131,11 +131,6 @@ const fn within_host(at: Address) -> Address {
     Address { host: 0, port: 0, ..at }
 }
 
-/// The IP address of a host in an [`Address`].
-pub(super) fn ip_of(host: u128) -> IpAddr {
-    Ipv6Addr::from(host).to_canonical()
-}
-
 /// The address by which a peer is known that listens there.
 fn peer_address(region: u32, to: SocketAddr, generation: u32) -> Address {
     let within = Address { generation, ..Address::region(region) };
@@ -143,12 +138,7 @@ fn peer_address(region: u32, to: SocketAddr, generation: u32) -> Address {
         // Coordinators are known by their numbers.
         return within;
     }
-    Address { host: host_of(to.ip()), port: to.port(), ..within }
-}
-
-/// An IP address as the host of an [`Address`].
-pub(super) fn host_of(ip: IpAddr) -> u128 {
-    mapped(ip).into()
+    Address { host: host_bits(to.ip()), port: to.port(), ..within }
 }
 
 impl Rdma {
@@ -722,11 +712,12 @@ impl Transport for Rdma {
         if self.keeps_logs() {
             (0..self.links.len() as u32).for_each(|region| self.connect_log(region, true));
         }
-        for index in 0..self.watches.len() {
-            let Some(whom) = self.watches.unproved(index) else { continue };
-            if let Some(Some(link)) = self.links.get(whom.region as usize)
-                && link.is_due(now)
-            {
+        let is_due =
+            |links: &[_], whom: &Address| known(links, whom.region).is_some_and(|link| link.is_due(now));
+        let due: Vec<Address> = self.watches.unproved().filter(|whom| is_due(&self.links, whom)).collect();
+        for whom in due {
+            // Two addresses may have one link.
+            if is_due(&self.links, &whom) {
                 self.connect(whom);
             }
         }
@@ -770,8 +761,7 @@ impl RemoteDeaths for Rdma {
     }
 
     fn take_relocated(&mut self) -> Option<Address> {
-        let here = (0..self.watches.len()).filter_map(|index| self.watches.unproved(index));
-        let whom = here.into_iter().find(|whom| self.is_local(*whom))?;
+        let whom = self.watches.unproved().find(|whom| self.is_local(*whom))?;
         self.watches.remove(whom);
         Some(whom)
     }

@@ -198,9 +198,6 @@ impl Group {
     }
 }
 
-/// The largest datagram in bytes: the maximum MTU of RDMA UD.
-pub const DATAGRAM_BYTES_MAX: usize = 4096;
-
 /// One process's access to the cluster. A machine posts here; results arrive as [`Event`]s.
 ///
 /// Nothing here blocks or fails immediately: an impossible operation returns a failed completion,
@@ -246,7 +243,7 @@ pub trait Fabric {
     /// with [`LinkError::Unsupported`], and changes nothing.
     fn permit(&mut self, whom: Writers, part: Range<u32>, permission: Permission, token: Token);
 
-    /// Sends a datagram of at most [`DATAGRAM_BYTES_MAX`] bytes to the owner of a region.
+    /// Sends a datagram of at most [`DATAGRAM_BYTES_MAX`](crate::layout::DATAGRAM_BYTES_MAX) bytes to the owner of a region.
     fn send(&mut self, to: Address, bytes: &[u8]);
     /// Sends a datagram to all members of a group except the sender.
     fn multicast(&mut self, group: Group, bytes: &[u8]);

@@ -27,6 +27,8 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"obol-mem");
 /// Changes whenever a reader of an older layout would misread.
 pub const VERSION: u32 = 7;
 
+/// The largest datagram in bytes: the maximum MTU of RDMA UD.
+pub const DATAGRAM_BYTES_MAX: usize = 4096;
 /// Coordinators (acceptors, proposers) a cluster can have.
 pub const PROPOSERS_MAX: usize = 7;
 /// Death words of a seat: one for each coordinator, then one for any other watcher.
@@ -237,7 +239,7 @@ impl Limits {
         ("value_bytes", 512, 1 << 20),
         ("lanes", 4, 4096),
         ("lane_slots", 2, 1024),
-        ("datagram_bytes", 512, crate::contract::DATAGRAM_BYTES_MAX as u32),
+        ("datagram_bytes", 512, DATAGRAM_BYTES_MAX as u32),
         ("recorder_events", 16, 1 << 20),
     ];
 

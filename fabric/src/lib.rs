@@ -32,9 +32,12 @@ pub mod recorder;
 pub mod remote;
 pub mod rights;
 #[cfg(not(loom))]
+pub mod sealed;
+#[cfg(not(loom))]
 pub mod shm;
 pub mod types;
 pub mod version;
+pub mod watches;
 
 pub use contract::{
     Completion, Event, Evidence, Fabric, Group, LinkError, Machine, Remote, SeatRequest, SeatStatus, Token,

@@ -224,6 +224,16 @@ pub const fn mapped(ip: IpAddr) -> Ipv6Addr {
     }
 }
 
+/// An IP address as the host of an [`Address`].
+pub fn host_bits(ip: IpAddr) -> u128 {
+    mapped(ip).into()
+}
+
+/// The IP address of a host in an [`Address`].
+pub fn ip_of(host: u128) -> IpAddr {
+    Ipv6Addr::from(host).to_canonical()
+}
+
 /// The longest name of a process or a cluster, in bytes.
 pub const NAME_BYTES_MAX: usize = 23;
 

@@ -1,7 +1,7 @@
 //! `hooks.toml`: which hooks there are, what they are called for, and how.
 
 use crate::body;
-use crate::dead;
+use crate::letter_file;
 use crate::program::missing_program;
 use obol_config::{At, FileError, Problem, Problems, Section, index_of, shortened};
 use obol_node::user;
@@ -108,7 +108,7 @@ impl Config {
     /// What cannot work on this host though the file is valid: files that cannot be read or written,
     /// programs that are not there or cannot be run.
     pub fn problems(&self) -> Vec<String> {
-        let mut problems: Vec<String> = dead::unwritable(&self.dead_letters).into_iter().collect();
+        let mut problems: Vec<String> = letter_file::unwritable(&self.dead_letters).into_iter().collect();
         let unread = |name: &str, what: &str, path: &Path| {
             let error = fs::read(path).err()?;
             Some(format!("{name}: {what} {}: {error}", path.display()))

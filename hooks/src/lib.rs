@@ -13,6 +13,7 @@ mod deliver;
 mod dispatch;
 mod failed;
 mod lane;
+mod letter_file;
 mod program;
 #[cfg(test)]
 mod samples;

@@ -9,8 +9,8 @@
 //! ```
 
 use crate::limits::VALUE_BYTES_MAX;
-use crate::words;
 use core::sync::atomic::AtomicU64;
+use obol_fabric::sealed;
 
 /// Words before the value.
 const HEAD_WORDS: usize = 3;
@@ -45,13 +45,14 @@ pub(crate) struct Answer<'a> {
 impl<'a> Answer<'a> {
     /// Encodes the answer into `out`: a multiple of 8 bytes.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        let head = words::Head { kind: self.status as u8 + 1, more: 0 };
-        words::encode(self.request, head, &[self.client], &[], self.value, out);
+        assert!(self.value.len() <= VALUE_BYTES_MAX, "checked by the caller");
+        let head = sealed::Head { kind: self.status as u8 + 1, more: 0 };
+        sealed::encode(self.request, head, &[self.client], &[], self.value, out);
     }
 
     /// The answer to this request, copied into `buffer`, if it is complete.
     pub(crate) fn decode(from: &[AtomicU64], request: u64, buffer: &'a mut Vec<u8>) -> Option<Self> {
-        let head = words::copy(from, request, HEAD_WORDS, VALUE_BYTES_MAX, buffer)?;
+        let head = sealed::copy(from, request, HEAD_WORDS, VALUE_BYTES_MAX, buffer)?;
         let buffer: &'a [u8] = buffer;
         let status = match head.kind {
             1 => Status::Done,
@@ -60,7 +61,7 @@ impl<'a> Answer<'a> {
             _ => return None,
         };
         let value = buffer.get(8 * (HEAD_WORDS + usize::from(head.more))..)?;
-        Some(Self { client: words::word(buffer, 2)?, request, status, value })
+        Some(Self { client: sealed::word(buffer, 2)?, request, status, value })
     }
 }
 

@@ -13,9 +13,9 @@
 
 use crate::limits::VALUE_BYTES_MAX;
 use crate::mutants::{ActiveMutant, Mutant};
-use crate::words;
 use core::sync::atomic::AtomicU64;
 use obol_fabric::Incarnation;
+use obol_fabric::sealed;
 use strum::FromRepr;
 
 /// Words before the value, without the request's number.
@@ -65,10 +65,11 @@ impl<'a> Entry<'a> {
 
     /// Encodes the entry into `out`: a multiple of 8 bytes.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        assert!(self.value.len() <= VALUE_BYTES_MAX, "checked by the caller");
         let request = [self.request];
         let more = if self.request == self.number { &[][..] } else { &request[..] };
-        let head = words::Head { kind: self.kind as u8, more: more.len() as u8 };
-        words::encode(self.number, head, &[self.key, self.client], more, self.value, out);
+        let head = sealed::Head { kind: self.kind as u8, more: more.len() as u8 };
+        sealed::encode(self.number, head, &[self.key, self.client], more, self.value, out);
     }
 
     /// Its length in bytes.
@@ -80,12 +81,12 @@ impl<'a> Entry<'a> {
     /// The entry with this number, if it is complete. It is copied into `buffer` first, because it
     /// may be overwritten meanwhile.
     pub(crate) fn decode(from: &[AtomicU64], number: u64, buffer: &'a mut Vec<u8>) -> Option<Self> {
-        let head = words::copy(from, number, HEAD_WORDS, VALUE_BYTES_MAX, buffer)?;
+        let head = sealed::copy(from, number, HEAD_WORDS, VALUE_BYTES_MAX, buffer)?;
         let buffer: &'a [u8] = buffer;
         let kind = Kind::from_repr(head.kind)?;
-        let request = if head.more == 0 { number } else { words::word(buffer, HEAD_WORDS)? };
+        let request = if head.more == 0 { number } else { sealed::word(buffer, HEAD_WORDS)? };
         let value = buffer.get(8 * (HEAD_WORDS + usize::from(head.more))..)?;
-        let [key, client] = [words::word(buffer, 2)?, words::word(buffer, 3)?];
+        let [key, client] = [sealed::word(buffer, 2)?, sealed::word(buffer, 3)?];
         Some(Self { number, kind, key, client, request, value })
     }
 }

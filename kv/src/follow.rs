@@ -11,7 +11,7 @@ use crate::entry::{ENTRY_BYTES, Entry, Kind, first_record};
 use crate::mutants::{ActiveMutant, Mutant};
 use crate::store::Store;
 use crate::tokens::{Part, token};
-use crate::words;
+use obol_fabric::sealed;
 use obol_fabric::{Address, Fabric, Incarnation, Instant, Nanos, Remote};
 
 /// A backup reports when it has applied this much of its log: the primary needs it only when the
@@ -49,13 +49,16 @@ impl Report {
         let of = self.position.map_or(Incarnation::NONE, |position| position.of);
         let number = self.position.map_or(0, |position| position.number);
         let ring = u64::from(self.ring);
-        words::seal([self.who.0, self.to.0, ring, self.applied.0, of.0, number, u64::from(self.yields)], out);
+        sealed::seal(
+            [self.who.0, self.to.0, ring, self.applied.0, of.0, number, u64::from(self.yields)],
+            out,
+        );
     }
 
     /// The report in this server's memory, if it is complete and addressed to this server.
     pub(crate) fn read<F: Fabric>(slot: u32, own: Incarnation, fabric: &F) -> Option<Self> {
         let words = fabric.own(slot, 8 * (REPORT_WORDS + 1))?;
-        let [who, to, ring, applied, of, number, yields] = words::unseal::<REPORT_WORDS>(words)?;
+        let [who, to, ring, applied, of, number, yields] = sealed::unseal_own::<REPORT_WORDS>(Some(words))?;
         let (who, to, of) = (Incarnation(who), Incarnation(to), Incarnation(of));
         let position = (of != Incarnation::NONE).then_some(Position { of, number });
         let ring = u32::try_from(ring).ok()?;

@@ -38,7 +38,6 @@ mod session;
 mod shard;
 mod store;
 mod tokens;
-mod words;
 
 pub use answer::Status;
 pub use area::{Area, WINDOW};

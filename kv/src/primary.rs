@@ -15,8 +15,8 @@ use crate::limits::AHEAD_MAX;
 use crate::mutants::{ActiveMutant, Mutant};
 use crate::store::Store;
 use crate::tokens::{Part, WAKEUP, token};
-use crate::words;
 use core::sync::atomic::Ordering;
+use obol_fabric::sealed;
 use obol_fabric::{Address, Fabric, Incarnation, Instant, Remote, ViewId};
 use std::collections::VecDeque;
 
@@ -233,7 +233,7 @@ impl Primary {
         if is_known {
             return;
         }
-        if let Some([id, first, session, wakes]) = words::unseal::<CLIENT_HEAD_WORDS>(head)
+        if let Some([id, first, session, wakes]) = sealed::unseal_own::<CLIENT_HEAD_WORDS>(Some(head))
             && id != 0
         {
             (client.id, client.session, client.next, client.wakes) = (id, session, first, wakes != 0);

@@ -6,7 +6,7 @@ use crate::area::{Area, Block, WINDOW};
 use crate::entry::{Entry, Kind};
 use crate::operation::{Done, Operation};
 use crate::tokens::{Part, WAKEUP, token};
-use crate::words;
+use obol_fabric::sealed;
 use obol_fabric::{Address, Fabric, Incarnation, Instant, Nanos, Remote};
 use std::collections::VecDeque;
 
@@ -231,7 +231,7 @@ impl Session {
         self.is_begun = true;
         self.session += 1;
         let first = self.pending.front().map_or(self.next, |request| request.number);
-        words::seal([self.retry.id, first, self.session, u64::from(self.retry.wakes)], &mut self.bytes);
+        sealed::seal([self.retry.id, first, self.session, u64::from(self.retry.wakes)], &mut self.bytes);
         let to = Remote { at, offset: self.area.head(block) };
         fabric.write_unsignaled(to, &self.bytes, token(Part::Send, 0));
     }

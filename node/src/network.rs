@@ -1,12 +1,13 @@
 //! The network of a cluster.
 
 use crate::HostSupervisor;
-use obol_fabric::Address;
 use obol_fabric::host::PER_HOST;
 use obol_fabric::layout::PROPOSERS_MAX;
+use obol_fabric::types::{Address, Name, ip_of};
+use obol_membership::Kind;
 use serde::{Deserialize, Serialize};
 use std::io::ErrorKind;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 
 /// The default port: over RDMA of coordinator 1, and coordinator n listens n - 1 above; over IP of
@@ -195,8 +196,20 @@ impl Network {
         match at.host {
             // A coordinator's number determines its host.
             0 => self.coordinators.get((at.region as usize).wrapping_sub(1)).map(SocketAddr::ip),
-            host => Some(Ipv6Addr::from(host).to_canonical()),
+            host => Some(ip_of(host)),
         }
+    }
+
+    /// What restarts the processes of a host, by its number.
+    pub fn supervisor(&self, host: u8) -> HostSupervisor {
+        let index = usize::from(host).checked_sub(1);
+        index.and_then(|index| self.supervisors.get(index)).cloned().unwrap_or_default()
+    }
+
+    /// Whether something restarts a process of a host. Programs are restarted if the file names them.
+    pub fn restarts(&self, host: u8, kind: Kind, name: Name) -> bool {
+        let is_named = kind != Kind::App || self.apps.iter().any(|app| app == name.as_str());
+        is_named && self.supervisor(host).restarts()
     }
 }
 

@@ -1,7 +1,6 @@
 //! What restarts the processes of a host, as the file of hosts names it. Drills end only processes
 //! that something restarts.
 
-use crate::network::Network;
 use obol_config::{nearest, shortened};
 use obol_fabric::Name;
 use obol_membership::Kind;
@@ -90,20 +89,6 @@ fn unit(kind: Kind, name: Name) -> String {
         Kind::Agent => format!("obol-agent@{name}"),
         Kind::LeaseCache => format!("obol-cache@{name}"),
         Kind::App => format!("{name}.service"),
-    }
-}
-
-impl Network {
-    /// What restarts the processes of a host, by its number.
-    pub fn supervisor(&self, host: u8) -> HostSupervisor {
-        let index = usize::from(host).checked_sub(1);
-        index.and_then(|index| self.supervisors.get(index)).cloned().unwrap_or_default()
-    }
-
-    /// Whether something restarts a process of a host. Programs are restarted if the file names them.
-    pub fn restarts(&self, host: u8, kind: Kind, name: Name) -> bool {
-        let is_named = kind != Kind::App || self.apps.iter().any(|app| app == name.as_str());
-        is_named && self.supervisor(host).restarts()
     }
 }
 

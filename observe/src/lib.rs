@@ -57,6 +57,7 @@ pub mod tail;
 pub mod timeline;
 pub mod usage;
 pub mod view_times;
+pub mod warnings;
 
 pub use absence::Absence;
 pub use deciders::{Deciders, spare};

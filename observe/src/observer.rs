@@ -500,7 +500,8 @@ impl Observer {
         let (health, reasons) = (Health::Unreachable, Vec::new());
         let mut snapshot = Snapshot { at: clock::now(), view, processes, remote, health, reasons };
         // Once, so that the reasons and what is shown beside them do not differ.
-        self.pulses = pulse::state(self);
+        let is_pulsed = self.deployment.profile.pulse.enabled;
+        self.pulses = is_pulsed.then(|| pulse::state(self.cluster.dir())).flatten();
         self.judge(&mut snapshot, missed);
         snapshot
     }

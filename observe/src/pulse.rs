@@ -3,7 +3,6 @@
 //! which `obol tune --network` derives timeouts. While `obol tune --network --record` runs, each frame
 //! goes to a third one ([`trace`]).
 
-use crate::Observer;
 use crate::lines;
 use crate::network_recording::{Origin, Stream, streams};
 use obol_fabric::{Instant, Nanos};
@@ -131,13 +130,9 @@ impl PulseWriter {
     }
 }
 
-/// What the gateway has reported last. `None` if it sends no pulses, or has ended.
-pub(crate) fn state(observer: &Observer) -> Option<PulseReport> {
-    if !observer.deployment().profile.pulse.enabled {
-        return None;
-    }
-    let report: PulseReport =
-        serde_json::from_slice(&fs::read(observer.cluster().dir().join(STATE_FILE)).ok()?).ok()?;
+/// What the gateway of a cluster's directory has reported last. `None` if it sends no pulses, or has ended.
+pub(crate) fn state(directory: &Path) -> Option<PulseReport> {
+    let report: PulseReport = serde_json::from_slice(&fs::read(directory.join(STATE_FILE)).ok()?).ok()?;
     let age = obol_fabric::host::clock::now().0.saturating_sub(report.at);
     (age <= STATE_AGE_MAX.0).then_some(report)
 }

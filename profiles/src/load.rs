@@ -1,6 +1,6 @@
 //! The sources of profiles: built into the program, or a file.
 
-use crate::{Profile, read, write};
+use crate::{Profile, read};
 use obol_config::{BuiltIn, FileError};
 
 /// The built-in profiles: name and text.
@@ -36,27 +36,6 @@ impl Profile {
     pub fn load(name_or_path: &str) -> Result<Self, FileError> {
         let (text, origin) = PROFILES.load(name_or_path)?;
         Self::parse(&text, &origin)
-    }
-
-    /// The profile as TOML, each key with its meaning, unit and bounds. Parsing it gives the same
-    /// profile.
-    pub fn to_toml(&self) -> String {
-        write::to_toml(self)
-    }
-
-    /// All keys as a Markdown table: values of the built-in profiles, type, unit, bounds, meaning.
-    pub fn reference() -> String {
-        write::reference()
-    }
-
-    /// All keys, as the reference has them.
-    pub fn keys() -> Vec<write::KeyMeaning> {
-        write::keys()
-    }
-
-    /// The rules between keys, one sentence each.
-    pub fn rules() -> Vec<String> {
-        write::rules()
     }
 }
 

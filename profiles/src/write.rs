@@ -9,25 +9,62 @@ use std::fmt::Write as _;
 /// The width of a comment.
 const COLUMNS: usize = 110;
 
-/// The profile as TOML, each key with its meaning, unit and bounds.
-pub(crate) fn to_toml(profile: &Profile) -> String {
-    let mut profile = profile.clone();
-    let mut text = String::new();
-    let mut table = None;
-    for key in KEYS {
-        if !key.is_written(&profile) {
-            continue;
+impl Profile {
+    /// The profile as TOML, each key with its meaning, unit and bounds. Parsing it gives the same
+    /// profile.
+    pub fn to_toml(&self) -> String {
+        let mut profile = self.clone();
+        let mut text = String::new();
+        let mut table = None;
+        for key in KEYS {
+            if !key.is_written(&profile) {
+                continue;
+            }
+            let Some(value) = key.kind.write(&mut profile) else { continue };
+            let gap = if text.is_empty() { "" } else { "\n" };
+            text.push_str(gap);
+            if key.table() != table {
+                table = key.table();
+                let _ = writeln!(text, "[{}]", table.unwrap_or_default());
+            }
+            let _ = writeln!(text, "{}{} = {value}", comment(key), key.name());
         }
-        let Some(value) = key.kind.write(&mut profile) else { continue };
-        let gap = if text.is_empty() { "" } else { "\n" };
-        text.push_str(gap);
-        if key.table() != table {
-            table = key.table();
-            let _ = writeln!(text, "[{}]", table.unwrap_or_default());
-        }
-        let _ = writeln!(text, "{}{} = {value}", comment(key), key.name());
+        text
     }
-    text
+
+    /// All keys as a Markdown table: values of the built-in profiles, type, unit, bounds, meaning.
+    pub fn reference() -> String {
+        let mut text = String::from("| key | ");
+        for name in BUILTIN {
+            let _ = write!(text, "{name} | ");
+        }
+        text.push_str("value | meaning |\n|---|");
+        text.push_str(&"---|".repeat(BUILTIN.len() + 2));
+        let mut profiles: Vec<_> = BUILTIN.iter().filter_map(|name| Self::builtin(name).ok()).collect();
+        for key in KEYS {
+            let _ = write!(text, "\n| `{}` | ", key.path);
+            for profile in &mut profiles {
+                let value = key.kind.write(profile).map_or(String::new(), |value| format!("`{value}`"));
+                let _ = write!(text, "{value} | ");
+            }
+            let _ = write!(text, "{} | {} |", wanted(key), key.doc);
+        }
+        text.push_str("\n\nRules between keys:\n\n");
+        for rule in Self::rules() {
+            let _ = writeln!(text, "- {rule}");
+        }
+        text
+    }
+
+    /// All keys, as the reference has them.
+    pub fn keys() -> Vec<KeyMeaning> {
+        KEYS.iter().map(|key| KeyMeaning { key: key.path, wanted: wanted(key), meaning: key.doc }).collect()
+    }
+
+    /// The rules between keys, one sentence each.
+    pub fn rules() -> Vec<String> {
+        RULES.iter().map(|rule| sentence(rule.must)).collect()
+    }
 }
 
 /// Meaning, type with unit and bounds, and rules of a key as comment lines; each starts on a new
@@ -83,39 +120,6 @@ pub struct KeyMeaning {
     pub meaning: &'static str,
 }
 
-pub(crate) fn keys() -> Vec<KeyMeaning> {
-    KEYS.iter().map(|key| KeyMeaning { key: key.path, wanted: wanted(key), meaning: key.doc }).collect()
-}
-
-/// The rules between keys.
-pub(crate) fn rules() -> Vec<String> {
-    RULES.iter().map(|rule| sentence(rule.must)).collect()
-}
-
-/// All keys as a Markdown table, with the values of the built-in profiles.
-pub(crate) fn reference() -> String {
-    let mut text = String::from("| key | ");
-    for name in BUILTIN {
-        let _ = write!(text, "{name} | ");
-    }
-    text.push_str("value | meaning |\n|---|");
-    text.push_str(&"---|".repeat(BUILTIN.len() + 2));
-    let mut profiles: Vec<_> = BUILTIN.iter().filter_map(|name| Profile::builtin(name).ok()).collect();
-    for key in KEYS {
-        let _ = write!(text, "\n| `{}` | ", key.path);
-        for profile in &mut profiles {
-            let value = key.kind.write(profile).map_or(String::new(), |value| format!("`{value}`"));
-            let _ = write!(text, "{value} | ");
-        }
-        let _ = write!(text, "{} | {} |", wanted(key), key.doc);
-    }
-    text.push_str("\n\nRules between keys:\n\n");
-    for rule in rules() {
-        let _ = writeln!(text, "- {rule}");
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,7 +165,7 @@ mod tests {
 
     #[test]
     fn the_reference_lists_every_key_with_all_its_columns() {
-        let text = reference();
+        let text = Profile::reference();
         let (table, rules) = text.split_once("\n\n").expect("a table, then the rules");
         let rows: Vec<_> = table.lines().skip(2).collect();
         assert_eq!(rows.len(), KEYS.len());

@@ -4,13 +4,15 @@
 //! full only when nothing of its kind is on the way. So the more there is to do, the more commands
 //! share an entry and a wakeup of the leader, and a command that is alone does not wait.
 
-use super::connection::Connection;
+use super::connection::{CROWDED, Connection};
 use super::local::Setting;
 use super::long::{ARGUMENT_BYTES_MAX, Begun, Done, Longs};
+use super::operation_sink::OperationSink;
 use super::parse::Requests;
-use obol_smr::{Access, Batch, Long, Operation, STAGED_ARGS_MAX, STAGED_BYTES_MAX, WINDOW, from_now};
+use super::time_of_day::as_stored;
+use obol_smr::{Access, Batch, Long, Operation, STAGED_ARGS_MAX, STAGED_BYTES_MAX, WINDOW};
 use std::collections::{BTreeMap, VecDeque};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 /// Full batches that are sent though connections have sent more.
 const ROUND: usize = 3;
@@ -21,14 +23,6 @@ const COMMANDS_MAX: usize = 1024;
 /// A store that answers nothing for this time is taken for one that cannot serve: failovers take
 /// milliseconds.
 pub(super) const STALLED_AFTER: Duration = Duration::from_secs(5);
-
-/// Takes the operations that batches make: the store.
-pub(super) trait OperationSink {
-    /// Whether it takes no operation at present.
-    fn is_busy(&self) -> bool;
-    /// Begins an operation; returns its number. `None` if the store cannot take it.
-    fn begin(&mut self, operation: Operation) -> Option<u64>;
-}
 
 /// A batch that is being filled, or is full.
 #[derive(Default)]
@@ -460,10 +454,6 @@ impl Batches {
     }
 }
 
-/// The reply to a long command while too many bytes of others wait.
-pub(super) const CROWDED: &[u8] =
-    b"-ERR too many long commands and replies wait here; send it again when others are done\r\n";
-
 /// Why a command was not taken while the store does not serve.
 pub(super) const DOWN: &str =
     "CLUSTERDOWN the store does not serve: no leader has answered for seconds; see `obol smr status`";
@@ -511,47 +501,6 @@ impl Open {
         }
         outcome
     }
-}
-
-/// The time of day of this host, in ms since 1970. A client that gives a time of day means that of its
-/// own host; this one is nearer than those of replicas.
-fn unix_ms() -> u64 {
-    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(unix.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Times of day in commands, and spans in the place of those.
-const SPANS: &[(&[u8], &[u8])] =
-    &[(b"EXPIREAT", b"EXPIRE"), (b"PEXPIREAT", b"PEXPIRE"), (b"EXAT", b"EX"), (b"PXAT", b"PX")];
-
-/// A command as the store takes it, with a time from now instead of a time of day; `None` if it has none.
-pub(super) fn as_stored<'a>(args: impl ExactSizeIterator<Item = &'a [u8]> + Clone) -> Option<Vec<Vec<u8>>> {
-    from_now(args.clone(), unix_ms).or_else(|| with_wrong_span(args))
-}
-
-/// A command with a span in the place of a time of day that is not a number, or too far away. The span is as
-/// wrong, so the store refuses it in its turn, and in the words of Redis.
-fn with_wrong_span<'a>(args: impl ExactSizeIterator<Item = &'a [u8]> + Clone) -> Option<Vec<Vec<u8>>> {
-    let (name, last) = (args.clone().next()?, args.len() - 1);
-    let is = |one: &[u8]| name.eq_ignore_ascii_case(one);
-    // Where what says that a time of day follows may be.
-    let places = if is(b"SET") {
-        3..last
-    } else if is(b"GETEX") {
-        2..last
-    } else if (is(b"EXPIREAT") || is(b"PEXPIREAT")) && last >= 2 {
-        0..1
-    } else {
-        return None;
-    };
-    let span = |n: usize, arg: &[u8]| -> Option<&'static [u8]> {
-        let found = SPANS.iter().find(|(time, _)| places.contains(&n) && arg.eq_ignore_ascii_case(time));
-        found.map(|(_, span)| *span)
-    };
-    if !args.clone().enumerate().any(|(n, arg)| span(n, arg).is_some()) {
-        return None;
-    }
-    Some(args.enumerate().map(|(n, arg)| span(n, arg).unwrap_or(arg).to_vec()).collect())
 }
 
 /// A command that is longer than the store takes.

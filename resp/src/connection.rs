@@ -1,7 +1,6 @@
 //! One connection: its bytes, and how many of them belong to commands that are done or on the way.
 
 use super::admission;
-use super::batches::CROWDED;
 use super::local::{self, Local, Session, Setting};
 use super::parse::Requests;
 use nix::sys::epoll::EpollFlags;
@@ -23,6 +22,10 @@ const HELD_MAX: usize = 16 * 1024;
 pub(super) const READ_BYTES: usize = 64 * 1024;
 /// Longest request of a client that has not sent the password.
 const STRANGER_BYTES_MAX: usize = 4 * 1024;
+
+/// The reply to a long command while too many bytes of others wait.
+pub(super) const CROWDED: &[u8] =
+    b"-ERR too many long commands and replies wait here; send it again when others are done\r\n";
 
 /// A connection of a client.
 pub(super) struct Connection {

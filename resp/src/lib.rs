@@ -19,12 +19,14 @@ mod beside;
 mod connection;
 mod local;
 mod long;
+mod operation_sink;
 mod parse;
 #[cfg(test)]
 mod tests;
+mod time_of_day;
 
 use admission::{Journal, Password};
-use batches::{Batches, Connections, OperationSink};
+use batches::{Batches, Connections};
 use beside::Sleeper;
 use connection::{Connection, READ_BYTES};
 use local::{Session, Setting};
@@ -36,6 +38,7 @@ use obol_node::Site;
 use obol_replica::{ClientMember, ReplicaError, Work, named};
 use obol_smr::{CLIENT_PREFIX, Client, Operation, REPLICA_PREFIX};
 use obol_term::output::{self, Failure};
+use operation_sink::OperationSink;
 use std::cell::Cell;
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,7 +1,7 @@
 //! Commands of Redis that need no state: the server answers them itself.
 
 use super::admission::Password;
-use super::batches::as_stored;
+use super::time_of_day::as_stored;
 use obol_smr::{Access, PAYLOAD_BYTES_MAX, Transaction};
 use std::cell::Cell;
 

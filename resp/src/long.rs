@@ -5,7 +5,7 @@
 //! it takes effect at once, and in the order of its connection. A few are on the way at a time, and a
 //! few of their pieces, because others share the window of the store's client.
 
-use super::batches::OperationSink;
+use super::operation_sink::OperationSink;
 use obol_smr::{Access, Batch, Long, LongReply, Operation};
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};

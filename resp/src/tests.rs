@@ -1,9 +1,10 @@
 //! Connections and batches with a store beside them, without a cluster.
 
 use super::admission::Password;
-use super::batches::{Batches, Connections, DOWN, OperationSink, STALLED_AFTER};
+use super::batches::{Batches, Connections, DOWN, STALLED_AFTER};
 use super::connection::{Connection, READ_BYTES};
 use super::local::{Session, Setting};
+use super::operation_sink::OperationSink;
 use obol_fabric::Name;
 use obol_rng::Rng;
 use obol_smr::{KeyValue, Operation, Service};

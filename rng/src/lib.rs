@@ -1,7 +1,27 @@
 //! Random numbers of a seed. The same seed draws the same numbers in every version and on every
 //! platform, and a machine that holds a generator is `Clone + Hash`.
 
-/// xoshiro256++ (Blackman, Vigna, 2019), seeded by SplitMix64 so that neighbouring seeds are
+/// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): every seed gives a full period.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SplitMix(u64);
+
+impl SplitMix {
+    /// A generator that repeats for the same seed.
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next 64 bits.
+    #[inline]
+    pub const fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+/// xoshiro256++ (Blackman, Vigna, 2019), seeded by [`SplitMix`] so that neighbouring seeds are
 /// unrelated.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Rng([u64; 4]);
@@ -9,16 +29,8 @@ pub struct Rng([u64; 4]);
 impl Rng {
     /// A generator that repeats for the same seed.
     pub const fn new(seed: u64) -> Self {
-        let mut words = [0; 4];
-        let (mut state, mut i) = (seed, 0);
-        while i < 4 {
-            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            words[i] = z ^ (z >> 31);
-            i += 1;
-        }
-        Self(words)
+        let mut seeds = SplitMix::new(seed);
+        Self([seeds.next_u64(), seeds.next_u64(), seeds.next_u64(), seeds.next_u64()])
     }
 
     /// The next 64 bits.

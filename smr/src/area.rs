@@ -18,8 +18,8 @@
 
 use crate::entry::ENTRY_BYTES_MAX;
 use crate::members;
+use crate::message::MESSAGE_BYTES_MAX;
 use crate::position::Offset;
-use crate::sealed::MESSAGE_BYTES_MAX;
 use core::ops::Range;
 use obol_fabric::{Address, Incarnation, Layout};
 use obol_membership::View;

@@ -20,6 +20,7 @@ use crate::preset::{Detector, Known, Leadership, Others};
 use crate::tokens::{Part, token};
 use obol_fabric::{Address, Fabric, Incarnation, Instant, LinkError, Nanos, Remote};
 use obol_membership::View;
+use obol_rng::SplitMix;
 
 /// Heartbeats of a leader in the first period.
 const BEATS_IN_PERIOD: u64 = 30;
@@ -70,7 +71,7 @@ impl Beats {
     fn timeout(&self, known: &Known<'_>, term: Term) -> Nanos {
         let period = self.period(known);
         let seed = known.own.unwrap_or_default().0 << 32 ^ term.0;
-        Nanos(period.0 + draw(seed) % period.0.max(1))
+        Nanos(period.0 + SplitMix::new(seed).next_u64() % period.0.max(1))
     }
 
     /// Who else has a log: only a server without one needs to know.
@@ -138,14 +139,6 @@ impl Beats {
         self.check_at = Some(now + self.timeout(known, term));
         Some(Leadership { leader: own, at, term })
     }
-}
-
-/// A number that looks drawn (the finalizer of splitmix64).
-const fn draw(seed: u64) -> u64 {
-    let mut mixed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ mixed >> 31
 }
 
 impl Detector for Beats {

@@ -16,10 +16,10 @@
 //! book numbers the orders, so their numbers are their order in time.
 
 use crate::limits::PAYLOAD_BYTES_MAX;
-use crate::sealed::word;
 use crate::service::{LoadError, Service};
 use core::cmp::Reverse;
 use core::ops::Bound;
+use obol_fabric::sealed::word;
 use std::collections::BTreeMap;
 use strum::FromRepr;
 

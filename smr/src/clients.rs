@@ -1,11 +1,12 @@
 //! The leader's side of its clients: requests in its own memory, answers into theirs.
 
 use crate::area::{Area, Caller, WINDOW};
+use crate::message::{MESSAGE_BYTES_MAX, Message};
 use crate::position::Index;
 use crate::preset::Look;
-use crate::sealed::{self, MESSAGE_BYTES_MAX, Message};
 use crate::tokens::{Part, WAKEUP, token};
 use core::sync::atomic::Ordering;
+use obol_fabric::sealed;
 use obol_fabric::{Address, Fabric, Remote};
 use std::collections::VecDeque;
 use strum::FromRepr;

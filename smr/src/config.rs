@@ -6,8 +6,8 @@
 //! again has empty memory and is another replica.
 
 use crate::area::PLACES;
-use crate::sealed::word;
 use obol_fabric::Address;
+use obol_fabric::sealed::word;
 
 /// The most voters that a configuration can have.
 pub const VOTERS_MAX: usize = 7;

@@ -26,10 +26,10 @@ use crate::log::{Log, Record};
 use crate::mutants::{ActiveMutant, Mutant};
 use crate::position::{Index, Offset, Point, Term};
 use crate::replicated::Replicated;
-use crate::sealed::{self, word};
 use crate::service::Service;
 use core::sync::atomic::Ordering;
 use obol_fabric::Fabric;
+use obol_fabric::sealed::{self, word};
 
 pub(crate) const POINTERS_BYTES: u32 = 40;
 /// Offset of `commit` in the pointers.

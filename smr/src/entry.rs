@@ -20,9 +20,9 @@
 use crate::limits::PAYLOAD_BYTES_MAX;
 use crate::mutants::{ActiveMutant, Mutant};
 use crate::position::{Index, Offset, Term};
-use crate::sealed::{sum_of, word};
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use obol_fabric::memory;
+use obol_fabric::sealed::{sum_of, word};
 use strum::FromRepr;
 
 /// Bytes before the payload.

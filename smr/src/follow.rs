@@ -9,10 +9,10 @@ use crate::log::Record;
 use crate::mutants::Mutant;
 use crate::position::{Index, Offset, Point, Term};
 use crate::replicated::Replicated;
-use crate::sealed;
 use crate::service::Service;
 use crate::tokens::{Part, token};
 use core::sync::atomic::Ordering;
+use obol_fabric::sealed;
 use obol_fabric::{Address, Fabric, Incarnation, Instant, Nanos, Remote, memory};
 
 /// Entries that are taken before the next report.

@@ -12,6 +12,7 @@
 
 mod batch;
 mod commands;
+mod long;
 mod staging;
 mod table;
 #[cfg(test)]
@@ -19,7 +20,8 @@ mod tests;
 
 pub(crate) use batch::{BATCH, BATCH_IF_FULL, stamp, stamped};
 pub use batch::{Batch, Transaction};
-pub use staging::{Long, LongReply, STAGED_ARGS_MAX, STAGED_BYTES_MAX};
+pub use long::{Long, LongReply};
+pub use staging::{STAGED_ARGS_MAX, STAGED_BYTES_MAX};
 
 use crate::service::sort_freed;
 use batch::{Commands, Replies, decode};

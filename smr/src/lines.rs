@@ -8,9 +8,9 @@ use crate::REPLICAS_MAX;
 use crate::area::Area;
 use crate::identity;
 use crate::members;
-use crate::sealed;
 use crate::tokens::{Part, token};
 use core::sync::atomic::Ordering;
+use obol_fabric::sealed;
 use obol_fabric::{Address, Fabric, Incarnation, Remote};
 use obol_membership::View;
 

@@ -36,9 +36,9 @@ use crate::members;
 use crate::mutants::{ActiveMutant, Mutant};
 use crate::position::Term;
 use crate::preset::{Detector, Known, Leadership, Others, Work};
-use crate::sealed::word;
 use crate::tokens::{Part, token};
 use core::sync::atomic::Ordering;
+use obol_fabric::sealed::word;
 use obol_fabric::{Address, Fabric, Incarnation, Instant, LinkError, Nanos, Remote};
 use obol_membership::View;
 

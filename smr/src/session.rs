@@ -2,7 +2,7 @@
 //! state: every replica computes the same ones from the log, and a snapshot contains them.
 
 use crate::WINDOW;
-use crate::sealed::word;
+use obol_fabric::sealed::word;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Sessions that are kept. When another one begins, the one that was used the longest ago ends.

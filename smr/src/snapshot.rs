@@ -9,12 +9,12 @@ use crate::area::Area;
 use crate::mutants::{ActiveMutant, Mutant};
 use crate::position::Index;
 use crate::replicated::Replicated;
-use crate::sealed;
 use crate::service::Service;
 use crate::state::{Loading, NotLoaded, Saved};
 use crate::tokens::WAKEUP;
 use crate::tokens::{Part, token};
 use core::sync::atomic::AtomicU64;
+use obol_fabric::sealed;
 use obol_fabric::{Address, Fabric, Incarnation, Instant, LinkError, Nanos, Remote, memory};
 use std::collections::BTreeMap;
 

@@ -170,7 +170,7 @@ fn at<'a>(area: &Area, memory: &'a [u8], place: u8, log: u64, after: Point) -> O
 mod tests {
     use super::*;
     use crate::entry::Kind;
-    use crate::sealed;
+    use obol_fabric::sealed;
     use obol_fabric::{Layout, Limits};
 
     const LIMITS: Limits = Limits { slots: 8, proposers: 7, value_bytes: 4096, ..Limits::LEAST };

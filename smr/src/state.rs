@@ -7,9 +7,9 @@ use crate::limits::PAYLOAD_BYTES_MAX;
 use crate::log::Record;
 use crate::mutants::{ActiveMutant, Mutant};
 use crate::position::{Index, Offset, Point, Term};
-use crate::sealed::word;
 use crate::service::{LoadError, Service};
 use crate::session::{Seen, Sessions};
+use obol_fabric::sealed::word;
 
 /// Words of a snapshot before its configuration.
 const SNAPSHOT_WORDS: usize = 6;

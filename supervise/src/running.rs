@@ -43,6 +43,13 @@ pub struct Shape<'a> {
     pub logs: bool,
 }
 
+impl<'a> Shape<'a> {
+    /// Nodes with an app each, on one host, without lease caches and logs.
+    pub const fn new(name: &'a str, profile: &'a Profile, apps: u16) -> Self {
+        Self { name, profile, apps, caches: 0, hosts: None, patience: START_TIMEOUT, logs: false }
+    }
+}
+
 /// How long a reaper may take to end on request; then it is killed, and its files are removed here.
 const END_TIMEOUT: Duration = Duration::from_secs(15);
 /// Poll interval while it ends.

@@ -4,6 +4,7 @@
 use crate::plain;
 use serde::Serialize;
 use std::fmt;
+use std::fs;
 use std::io::{self, ErrorKind, IsTerminal as _, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -140,8 +141,19 @@ pub fn toml_or_json(as_json: bool, text: &str) -> Result<(), Failure> {
 
 /// Writes a file.
 pub fn file(path: &Path, content: impl AsRef<[u8]>) -> Result<(), Failure> {
-    std::fs::write(path, content)
+    fs::write(path, content)
         .map_err(|error| Failure::Failed(format!("cannot write {}: {error}", path.display())))
+}
+
+/// Makes the directory of a report, which must not exist yet: what an earlier run found is evidence, too.
+pub fn new_directory(dir: &Path) -> Result<&Path, Failure> {
+    fs::create_dir(dir).map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => {
+            Failure::Refused(format!("{} exists; nothing is overwritten", dir.display()))
+        }
+        _ => Failure::refused_at(dir)(error),
+    })?;
+    Ok(dir)
 }
 
 /// Says where something is that was written beside a result, or why it could not be written. Whether it

@@ -2,6 +2,7 @@
 //! `obol kv check` and `obol smr check` run, and what drills and measurements start for themselves.
 
 pub mod drill;
+pub mod failovers;
 pub mod history;
 pub mod kv;
 pub mod process;

@@ -9,27 +9,17 @@ use obol_replica::{ClientMember, Work};
 use obol_server::smr::failure;
 use obol_smr::{Client, KeyValue, Operation, Preset};
 use obol_term::output::Failure;
-use obol_workload::kv::failover::Actives;
-use obol_workload::process::SERVE_TIMEOUT;
+use obol_workload::failovers::{self, Failovers, Gap};
 use obol_workload::smr::replicas::Replicas;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
 
 const KEY: &[u8] = b"key";
 /// Between two kills, so that all members have reported the view before.
 const PAUSE: Duration = Duration::from_millis(50);
-
-/// What a client saw of a failover.
-struct Gap {
-    /// Its last answer of the old leader, and its first of the new one.
-    last: Instant,
-    first: Instant,
-    /// The view that named the new one.
-    view: ViewId,
-}
 
 /// A client with one write at a time.
 struct Asking<'a> {
@@ -81,57 +71,17 @@ pub(super) struct Outages {
     pub(super) members: f64,
 }
 
-/// Kills the leader again and again.
-fn disturb(
-    replicas: &mut Replicas<'_>,
-    observer: &mut Observer,
-    gaps: &Receiver<Gap>,
-    count: u32,
-    by_views: bool,
-) -> Result<Outages, Failure> {
-    let next = || {
-        let gap = gaps.recv_timeout(SERVE_TIMEOUT);
-        gap.map_err(|_| Failure::Failed(format!("the client had no answer within {SERVE_TIMEOUT:?}")))
-    };
-    // It reports its first answer, too.
-    next()?;
-    let (mut client, mut members) = (Distribution::new(), Distribution::new());
-    let (mut actives, mut last) = (Actives::default(), None::<(Instant, ViewId)>);
-    for n in 0..=count {
-        let leader = replicas.redundant()?;
-        std::thread::sleep(PAUSE);
-        actives.hear(observer);
-        if let Some((killed, view)) = last.take()
-            && let Some(active) = actives.take_last(view)
-        {
-            members.add(active.since(killed));
-        }
-        if n == count {
-            break;
-        }
-        while gaps.try_recv().is_ok() {}
-        let view = observer.snapshot().view.as_ref().map(|view| view.id);
-        let view = view.ok_or_else(|| Failure::Failed("no process knows a view".to_owned()))?;
-        let killed = clock::now();
-        replicas.end(leader)?;
-        // One that was reported late is of before.
-        let gap = loop {
-            let gap = next()?;
-            if gap.first > killed {
-                break gap;
-            }
+impl Outages {
+    fn of(failovers: &Failovers) -> Result<Self, Failure> {
+        let p50 = |of: &Distribution, whose: &str| {
+            let few = || Failure::Failed(format!("too few failovers of {whose} for a median: {}", of.len()));
+            of.summary().p50.ok_or_else(few)
         };
-        replicas.restart(leader)?;
-        client.add(gap.first.since(gap.last));
-        // Otherwise the client may have its answer before there is a view without the leader.
-        let excluding = if by_views { gap.view } else { ViewId(view.0.saturating_add(1)) };
-        last = Some((killed, excluding));
+        Ok(Self {
+            client: p50(&failovers.client, "the client")?,
+            members: p50(&failovers.members, "the members")?,
+        })
     }
-    let p50 = |of: &Distribution, whose: &str| {
-        let few = || Failure::Failed(format!("too few failovers of {whose} for a median: {}", of.len()));
-        of.summary().p50.ok_or_else(few)
-    };
-    Ok(Outages { client: p50(&client, "the client")?, members: p50(&members, "the members")? })
 }
 
 /// Measures failovers of replicas that are started for it, with this preset.
@@ -159,9 +109,10 @@ pub(super) fn measure(
         let client =
             std::thread::Builder::new().name("obol-smr-client".to_owned()).spawn_scoped(scope, client);
         let client = client.map_err(Failure::failed)?;
-        let outages = disturb(&mut replicas, &mut observer, &gaps, count, engine.is_led_by_views());
+        let failovers =
+            failovers::measure(&mut replicas, &mut observer, &gaps, count, PAUSE, engine.is_led_by_views());
         stop.store(true, Ordering::Relaxed);
         client.join().map_err(|_| Failure::Failed("the client panicked".to_owned()))??;
-        outages
+        Outages::of(&failovers?)
     })
 }

@@ -5,7 +5,7 @@ mod etcd;
 mod serf;
 mod zookeeper;
 
-use super::failover::drill;
+use super::cluster::{cluster, drill};
 use clap::ValueEnum;
 use obol_chaos::drills::{Host, Victims};
 use obol_fabric::{Name, Nanos};
@@ -195,7 +195,7 @@ fn is_met(ratio: f64, must: Option<f64>) -> bool {
 /// Failovers of obol's own cluster, which runs only for them: an idle one would still take some of
 /// the others' time.
 fn obol(root: &Path, kinds: [Victims; 2], count: u32, own: &mut [Distribution; 2]) -> Result<(), Failure> {
-    let running = super::failover::cluster(root)?;
+    let running = cluster(root)?;
     for (victims, times) in kinds.into_iter().zip(own) {
         for trial in drill(&running, victims, count)? {
             times.add(Nanos(trial.failover_ns.unwrap_or_default()));

@@ -4,7 +4,7 @@
 
 use super::limits::COUNT_MAX;
 use super::probe::Probe;
-use super::schema::span_schema;
+use super::span::span_schema;
 use crate::faults::Key;
 use obol_config::{At, Problem, Problems, Section, chosen, shortened};
 use obol_fabric::Nanos;

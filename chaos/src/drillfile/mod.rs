@@ -12,6 +12,7 @@ mod probe;
 mod read;
 mod schema;
 mod shipped;
+mod span;
 mod store;
 pub(crate) mod target;
 
@@ -20,11 +21,10 @@ pub use external::{Comparison, External, Operator, Watch};
 pub use guards::{Abort, AbortMetric, Guards, Keep};
 pub use places::Places;
 pub use probe::Probe;
-pub(crate) use read::SPAN_MIN;
 pub use read::parse;
 pub use schema::schema;
-pub(crate) use schema::span_schema;
 pub use shipped::{Shipped, load, shipped};
+pub(crate) use span::{SPAN_MIN, span_schema};
 pub use store::{Change, StoreDrill, StoreStep};
 pub use target::{Select, Target};
 

@@ -2,6 +2,7 @@
 
 use super::external;
 use super::limits::COUNT_MAX;
+use super::span::SPAN_MIN;
 use super::{
     Abort, AbortMetric, Drill, Expect, Guards, Keep, Metric, On, Probe, Repeat, ReportFiles, Rollback,
     SCHEMA, Select, Steady, Step, StepFault, Strategy, Target, TargetKind,
@@ -13,8 +14,6 @@ use obol_fabric::layout::PROPOSERS_MAX;
 use obol_fabric::{Name, Nanos};
 use obol_observe::Percentile;
 
-/// The shortest duration.
-pub(crate) const SPAN_MIN: Nanos = Nanos::from_micros(1);
 /// Characters of a drill's name.
 pub(super) const ID_CHARS_MAX: usize = 64;
 /// Longest fault, pause or timeout.

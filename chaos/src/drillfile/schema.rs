@@ -6,17 +6,13 @@ use super::read::{
     CUES, EXPECTATIONS, ID_CHARS_MAX, KEEP_ACCEPTORS_MAX, KEEP_CACHES_MAX, PHASES, SELECTS, STRATEGIES,
     TARGETS_MAX,
 };
+use super::span::span_schema;
 use super::{AbortMetric, Metric, Probe, ReportFiles, SCHEMA, TargetKind};
 use crate::faults::{Fault, KINDS};
-use obol_config::{LINE_CHARS_MAX, duration::PATTERN};
+use obol_config::LINE_CHARS_MAX;
 use obol_fabric::types::NAME_BYTES_MAX;
 use obol_observe::Percentile;
 use serde_json::{Map, Value, json};
-
-/// The JSON Schema of a duration.
-pub(crate) fn span_schema() -> Value {
-    json!({ "type": "string", "pattern": PATTERN })
-}
 
 /// A pattern of names of at most `chars` characters.
 fn name(chars: usize, others: &str) -> String {

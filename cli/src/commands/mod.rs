@@ -42,7 +42,6 @@ mod sim;
 pub(crate) mod smr;
 mod status;
 mod tune;
-mod tune_network;
 pub(crate) mod up;
 mod upgrade;
 mod watch;

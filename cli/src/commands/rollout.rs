@@ -2,14 +2,14 @@
 //! before and since whether it passes.
 
 use clap::Args;
-use obol_chaos::rollout::{self, Gate, Limit, LimitError, Plan, Subject};
 use obol_config::duration;
 use obol_fabric::Name;
 use obol_hooks::missing_program;
 use obol_observe::Percentile;
+use obol_rollout::{Gate, Limit, LimitError, Plan, Subject};
 use obol_supervise::signals;
 use obol_term::output::{self, Failure};
-use std::io::{ErrorKind, IsTerminal, Write as _};
+use std::io::{IsTerminal, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -163,7 +163,8 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Rollout) -> Result<ExitC
     }
     let (plan, mut progress) = (options.plan(), Progress::default());
     let gate = Gate::open(root, cluster, &plan, &mut progress, stop)?;
-    let out = options.out.as_deref().map(new_directory).transpose()?;
+    // Before anything is run.
+    let out = options.out.as_deref().map(output::new_directory).transpose()?;
     let report = gate.run(cluster)?;
     let said = output::json_or(options.json, &report, |report| {
         report.lines().into_iter().try_for_each(output::line)
@@ -175,17 +176,6 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Rollout) -> Result<ExitC
     Ok(output::verdict(report.verdict.code(), said))
 }
 
-/// Makes the directory of the report, before anything is run.
-fn new_directory(dir: &Path) -> Result<&Path, Failure> {
-    match std::fs::create_dir(dir) {
-        Ok(()) => Ok(dir),
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            Err(Failure::Refused(format!("{} exists; nothing is overwritten", dir.display())))
-        }
-        Err(error) => Err(Failure::Refused(format!("{}: {error}", dir.display()))),
-    }
-}
-
 /// Progress on standard error: one line that changes on a terminal, while no command writes to it;
 /// otherwise plain lines.
 #[derive(Default)]
@@ -195,7 +185,7 @@ struct Progress {
     is_open: bool,
 }
 
-impl rollout::Progress for Progress {
+impl obol_rollout::Progress for Progress {
     fn show(&mut self, name: &str, phase: &str, ahead: Duration, compared: &[String]) {
         let what = if compared.is_empty() { String::new() } else { format!(": {}", compared.join("; ")) };
         let changes = std::io::stderr().is_terminal() && phase != "running";

@@ -10,7 +10,7 @@ use obol_fabric_ip::{PulsePath, PulsePeer, PulseReport};
 use obol_membership::Kind;
 use obol_membership::consensus::{Ballot, Head};
 use obol_membership::metrics::Counter;
-use obol_membership::view::{Member, coordinator_name};
+use obol_membership::view::coordinator_name;
 use obol_node::fate;
 use obol_node::network::Fabric;
 use obol_observe::advice::{self, Advice};
@@ -21,7 +21,7 @@ use obol_observe::replacement::Replacement;
 use obol_observe::table;
 use obol_observe::{
     Gateway, Health, Observer, Process, Snapshot, certificate_days, certificate_warning, examine_keys, judge,
-    least_duty,
+    least_duty, warnings,
 };
 use obol_term::output::{self, Failure};
 use serde::Serialize;
@@ -495,15 +495,6 @@ const fn to_begin(is_prepared: bool) -> &'static str {
 
 /// What may go wrong later, and what waits.
 fn warnings(observer: &Observer, snapshot: &Snapshot) -> Vec<String> {
-    let held = snapshot.all_processes().filter_map(|p| {
-        let left = p.hold_left(snapshot.at);
-        (left > Nanos::ZERO).then(|| {
-            format!(
-                "join of {} on hold for {left} more: members of its name died, left or were suspected repeatedly; find out why (`obol events`)",
-                p.name
-            )
-        })
-    });
     let gateway = GatewayJson::of(observer).and_then(|gateway| {
         certificate_warning(gateway.certificate_days, gateway.certificate_fault.as_deref())
     });
@@ -512,51 +503,16 @@ fn warnings(observer: &Observer, snapshot: &Snapshot) -> Vec<String> {
         .and_then(|rdma| certificate_warning(rdma.certificate_days, rdma.certificate_fault.as_deref()));
     let halted = halt::in_force(observer.cluster().dir());
     let left = left_by_drills(observer.cluster());
-    not_real_time(observer, snapshot)
+    warnings::not_real_time(&observer.deployment().profile, snapshot)
         .into_iter()
-        .chain(two_releases(snapshot))
+        .chain(warnings::two_releases(snapshot))
         .chain(gateway)
         .chain(rdma)
-        .chain(held)
+        .chain(warnings::held_joins(snapshot))
         .chain(halted)
         .chain(left)
         .chain(lost_lines(observer))
         .collect()
-}
-
-/// During an upgrade: what is left to do.
-fn two_releases(snapshot: &Snapshot) -> Option<String> {
-    let view = snapshot.view.as_ref()?;
-    let spoken = view.release()?;
-    let (old, new): (Vec<&Member>, Vec<&Member>) = view.members.iter().partition(|m| m.release == spoken);
-    let names: Vec<&str> = old.iter().map(|m| m.name.as_str()).collect();
-    new.first().map(|m| {
-        format!(
-            "members of two releases: {} of {} have been upgraded to {}; {spoken} is spoken until the others are, too: {}",
-            new.len(),
-            view.members.len(),
-            m.release,
-            names.join(", ")
-        )
-    })
-}
-
-/// Processes of this host that are not scheduled as the profile asks. They may be suspected
-/// before the kernel runs them.
-fn not_real_time(observer: &Observer, snapshot: &Snapshot) -> Option<String> {
-    let profile = &observer.deployment().profile;
-    profile.scheduling.priority()?;
-    let lacks = |p: &&Process| p.alive && p.process.is_real_time() == Some(false);
-    let names: Vec<&str> = snapshot.processes.iter().filter(lacks).map(|p| p.name.as_str()).collect();
-    if names.is_empty() {
-        return None;
-    }
-    Some(format!(
-        "no real-time scheduling, which the profile {} asks for: {}. While the machine is busy they may be removed though they \
-         are healthy: grant CAP_SYS_NICE, or use the profile laptop",
-        profile.name,
-        names.join(", ")
-    ))
 }
 
 /// A cluster that cannot be read is an answer, too: scripts get an object with the same keys.

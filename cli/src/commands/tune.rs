@@ -1,7 +1,8 @@
 //! `obol tune`: sweeps leases and heartbeats on clusters of its own, without and with load, and
 //! writes a profile.
 
-use crate::commands::tune_network;
+mod network;
+
 use clap::Args;
 use obol_chaos::drills::studies::tune::Tuned;
 use obol_chaos::drills::studies::tune_network::{confidence, every};
@@ -95,7 +96,7 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Tune) -> Result<ExitCode
                     .to_owned(),
             ));
         }
-        return tune_network::run(root, cluster, options);
+        return network::run(root, cluster, options);
     }
     let base = Profile::load(&options.profile).map_err(Failure::refused)?;
     if let Some(path) = options.write.iter().chain(&options.html).find(|path| path.exists()) {

@@ -35,11 +35,12 @@ pub(super) struct Chaos;
 
 impl Screen for Chaos {
     fn about(&self) -> About {
-        About { has_choice_of_columns: false, can_sort: false, can_filter: false, ..About::list(SCREEN) }
-    }
-
-    fn columns(&self) -> Vec<Column> {
-        COLUMNS.to_vec()
+        About {
+            has_choice_of_columns: false,
+            can_sort: false,
+            can_filter: false,
+            ..About::list(SCREEN, &COLUMNS)
+        }
     }
 
     fn hints(&self, _: &Model) -> &'static str {
@@ -110,9 +111,9 @@ impl Screen for Chaos {
 }
 
 const COLUMNS: [Column; 3] = [
-    Column::new("NAME", 10, false, 0, "the drill, as `obol drill run` takes it"),
-    Column::new("REPEAT", 6, true, 2, "its number of repetitions"),
-    Column::new("WHAT", 20, false, 1, "what it does"),
+    Column::text("NAME", 10, 0).means("the drill, as `obol drill run` takes it"),
+    Column::number("REPEAT", 6, 2).means("its number of repetitions"),
+    Column::text("WHAT", 20, 1).means("what it does"),
 ];
 
 /// Largest height of the list while there is room for more below.

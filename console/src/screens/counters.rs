@@ -84,7 +84,7 @@ pub(super) static DETECTORS: Counters = Counters {
 
 impl Screen for Counters {
     fn about(&self) -> About {
-        About::list(self.id)
+        About::list(self.id, &[])
     }
 
     fn columns(&self) -> Vec<Column> {
@@ -173,22 +173,22 @@ impl Counters {
     /// The columns of a screen; higher numbers are hidden first.
     fn heads(&self) -> Vec<Column> {
         let mut all = vec![
-            Column::new("NAME", 8, false, 0, "the process"),
-            Column::new("STATE", 12, false, 1, "as on screen 1"),
-            Column::new("ROLE", 11, false, 3, "leader: the live coordinator that proposes; else the kind"),
-            Column::new("VIEW", 4, true, 2, "the newest view that it knows"),
-            Column::new("LAG", 3, true, 2, "how many views it is behind the newest"),
+            Column::text("NAME", 8, 0).means("the process"),
+            Column::text("STATE", 12, 1).means("as on screen 1"),
+            Column::text("ROLE", 11, 3).means("leader: the live coordinator that proposes; else the kind"),
+            Column::number("VIEW", 4, 2).means("the newest view that it knows"),
+            Column::number("LAG", 3, 2).means("how many views it is behind the newest"),
         ];
         if self.decides {
             all.extend([
-                Column::new("SLOT", 4, true, 2, "the newest slot in which its acceptor accepted a value"),
-                Column::new("BALLOT", 6, true, 3, "the proposal number that it accepted there"),
-                Column::new("PREPARED", 10, false, 3, "a later slot that is prepared, and by whom"),
-                Column::new("PROMISED", 6, true, 3, "the proposal number promised there"),
+                Column::number("SLOT", 4, 2).means("the newest slot in which its acceptor accepted a value"),
+                Column::number("BALLOT", 6, 3).means("the proposal number that it accepted there"),
+                Column::text("PREPARED", 10, 3).means("a later slot that is prepared, and by whom"),
+                Column::number("PROMISED", 6, 3).means("the proposal number promised there"),
             ]);
         }
         let counters = self.counted.iter().zip(4u8..);
-        all.extend(counters.map(|(c, fold)| Column::new(c.head, 6, true, fold, c.means)));
+        all.extend(counters.map(|(c, fold)| Column::number(c.head, 6, fold).means(c.means)));
         all
     }
 

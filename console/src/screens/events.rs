@@ -24,11 +24,7 @@ pub(super) struct Events;
 
 impl Screen for Events {
     fn about(&self) -> About {
-        About { can_sort: false, ..About::list(ID) }
-    }
-
-    fn columns(&self) -> Vec<Column> {
-        COLUMNS.to_vec()
+        About { can_sort: false, ..About::list(ID, &COLUMNS) }
     }
 
     fn hints(&self, _: &Model) -> &'static str {
@@ -68,12 +64,12 @@ impl Screen for Events {
 }
 
 const COLUMNS: [Column; 6] = [
-    Column::new("TIME", 16, false, 2, "time of day in UTC, to the microsecond, as stamped by the process"),
-    Column::new("AFTER", 8, true, 5, "since the event in the line above; +-: within the clocks' error"),
-    Column::new("PROCESS", 8, false, 0, "the process that recorded it"),
-    Column::new("EVENT", 13, false, 0, "what happened"),
-    Column::new("DETECTOR", 9, false, 4, "the detector, if a process is suspected"),
-    Column::new("WHAT", 10, false, 1, "the view or the member, with incarnations in brackets"),
+    Column::text("TIME", 16, 2).means("time of day in UTC, to the microsecond, as stamped by the process"),
+    Column::number("AFTER", 8, 5).means("since the event in the line above; +-: within the clocks' error"),
+    Column::text("PROCESS", 8, 0).means("the process that recorded it"),
+    Column::text("EVENT", 13, 0).means("what happened"),
+    Column::text("DETECTOR", 9, 4).means("the detector, if a process is suspected"),
+    Column::text("WHAT", 10, 1).means("the view or the member, with incarnations in brackets"),
 ];
 
 /// The tone of an event: consequences of failures stand out.

@@ -40,11 +40,7 @@ pub(super) struct Failovers;
 
 impl Screen for Failovers {
     fn about(&self) -> About {
-        About { can_sort: false, signs: &SIGNS, ..About::list(ID) }
-    }
-
-    fn columns(&self) -> Vec<Column> {
-        COLUMNS.to_vec()
+        About { can_sort: false, signs: &SIGNS, ..About::list(ID, &COLUMNS) }
     }
 
     fn hints(&self, _: &Model) -> &'static str {
@@ -162,13 +158,13 @@ fn look_at(model: &mut Model, action: Action) -> bool {
 }
 
 const COLUMNS: [Column; 7] = [
-    Column::new("TIME", 16, false, 3, "when the decider received its first notice, time of day in UTC"),
-    Column::new("VIEW", 4, true, 0, "the view without the dead"),
-    Column::new("DEAD", 12, false, 0, "the removed members, with incarnations in brackets"),
-    Column::new("DETECTOR", 9, false, 2, "what reported the death first"),
-    Column::new("DECIDED BY", 10, false, 4, "the coordinator whose proposal was decided"),
-    Column::new("TOTAL", 6, true, 1, "from that notice to the last process that became active"),
-    Column::new("LAST", 8, false, 5, "the process that became active last"),
+    Column::text("TIME", 16, 3).means("when the decider received its first notice, time of day in UTC"),
+    Column::number("VIEW", 4, 0).means("the view without the dead"),
+    Column::text("DEAD", 12, 0).means("the removed members, with incarnations in brackets"),
+    Column::text("DETECTOR", 9, 2).means("what reported the death first"),
+    Column::text("DECIDED BY", 10, 4).means("the coordinator whose proposal was decided"),
+    Column::number("TOTAL", 6, 1).means("from that notice to the last process that became active"),
+    Column::text("LAST", 8, 5).means("the process that became active last"),
 ];
 
 /// Explanations of the time line for the help.

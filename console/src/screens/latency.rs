@@ -38,11 +38,7 @@ pub(super) struct Latency;
 
 impl Screen for Latency {
     fn about(&self) -> About {
-        About { can_sort: false, can_filter: false, signs: &bars::SIGNS, ..About::list(ID) }
-    }
-
-    fn columns(&self) -> Vec<Column> {
-        COLUMNS.to_vec()
+        About { can_sort: false, can_filter: false, signs: &bars::SIGNS, ..About::list(ID, &COLUMNS) }
     }
 
     fn hints(&self, _: &Model) -> &'static str {
@@ -94,29 +90,20 @@ impl Screen for Latency {
 }
 
 const COLUMNS: [Column; 10] = [
-    Column::new(
-        "WHAT",
-        9,
-        false,
-        0,
+    Column::text("WHAT", 9, 0).means(
         "renewal: of a lease, posted to majority; decide: proposed to decided; clear: decided to CLEAR; \
          margin: left of the lease at a renewal; failover: noticed to active",
     ),
-    Column::new("p50", 6, true, 2, "half took no longer; for the margin, half had at least this left"),
-    Column::new("p90", 6, true, 5, "90 % took no longer; for the margin, 90 % had at least this left"),
-    Column::new("p99", 6, true, 1, "99 % likewise; -- until there are 299 samples"),
-    Column::new("p99.9", 6, true, 4, "99.9 % likewise; -- until there are 2995 samples"),
-    Column::new("WORST", 6, true, 3, "the longest; for the margin, the least"),
-    Column::new("N", 6, true, 6, "samples in the window"),
-    Column::new(
-        "BEFORE p50",
-        10,
-        true,
-        8,
-        "the median before: of the previous minute, or before the newest annotation",
-    ),
-    Column::new("BEFORE p99", 10, true, 7, "the p99 before"),
-    Column::new("p99 NOW", 7, true, 7, "the change of the p99"),
+    Column::number("p50", 6, 2).means("half took no longer; for the margin, half had at least this left"),
+    Column::number("p90", 6, 5).means("90 % took no longer; for the margin, 90 % had at least this left"),
+    Column::number("p99", 6, 1).means("99 % likewise; -- until there are 299 samples"),
+    Column::number("p99.9", 6, 4).means("99.9 % likewise; -- until there are 2995 samples"),
+    Column::number("WORST", 6, 3).means("the longest; for the margin, the least"),
+    Column::number("N", 6, 6).means("samples in the window"),
+    Column::number("BEFORE p50", 10, 8)
+        .means("the median before: of the previous minute, or before the newest annotation"),
+    Column::number("BEFORE p99", 10, 7).means("the p99 before"),
+    Column::number("p99 NOW", 7, 7).means("the change of the p99"),
 ];
 
 /// Percentage by which a changed percentile needs attention; the buckets alone make 6.

@@ -34,11 +34,7 @@ pub(super) struct Leases;
 
 impl Screen for Leases {
     fn about(&self) -> About {
-        About { signs: &bars::SIGNS, ..About::list(ID) }
-    }
-
-    fn columns(&self) -> Vec<Column> {
-        COLUMNS.to_vec()
+        About { signs: &bars::SIGNS, ..About::list(ID, &COLUMNS) }
     }
 
     fn rows(&self, model: &Model) -> Vec<RowId> {
@@ -85,33 +81,23 @@ impl Screen for Leases {
 
 /// The columns, and which are hidden first.
 const COLUMNS: [Column; 14] = [
-    Column::new("NAME", 8, false, 0, "the process that renews a lease"),
-    Column::new("STATE", 6, false, 1, "as on screen 1"),
-    Column::new("KIND", 11, false, 11, "agent, or cache"),
-    Column::new("LEASE", 7, false, 3, "active, waiting, fenced or expired, as on screen 1"),
-    Column::new(
-        "MARGIN",
-        6,
-        true,
-        2,
-        "time left of the lease when it was read; !: below the alert threshold",
-    )
-    .small_first(),
-    Column::new("LEAST", 6, true, 4, "the least time left at a renewal of the last minute").small_first(),
-    Column::new("SLOWEST", 7, true, 8, "the longest renewal of the last minute"),
-    Column::new("ON TIME/s", 9, true, 5, "renewals per second before the end of the lease"),
-    Column::new("LATE/s", 6, true, 6, "renewals per second after its end"),
-    Column::new("FAILED/s", 8, true, 7, "renewals per second that found no majority"),
-    Column::new("LATE", 4, true, 9, "late renewals since the process began"),
-    Column::new("FAILED", 6, true, 9, "failed renewals since the process began"),
-    Column::new("BY CACHE", 8, true, 12, "renewals through a lease cache, since the process began"),
-    Column::new(
-        "60s",
-        members::SPARK,
-        false,
-        13,
-        "renewals per second over the last minute, 5 s per bar, scaled to the row's maximum",
-    ),
+    Column::text("NAME", 8, 0).means("the process that renews a lease"),
+    Column::text("STATE", 6, 1).means("as on screen 1"),
+    Column::text("KIND", 11, 11).means("agent, or cache"),
+    Column::text("LEASE", 7, 3).means("active, waiting, fenced or expired, as on screen 1"),
+    Column::number("MARGIN", 6, 2)
+        .means("time left of the lease when it was read; !: below the alert threshold")
+        .small_first(),
+    Column::number("LEAST", 6, 4).means("the least time left at a renewal of the last minute").small_first(),
+    Column::number("SLOWEST", 7, 8).means("the longest renewal of the last minute"),
+    Column::number("ON TIME/s", 9, 5).means("renewals per second before the end of the lease"),
+    Column::number("LATE/s", 6, 6).means("renewals per second after its end"),
+    Column::number("FAILED/s", 8, 7).means("renewals per second that found no majority"),
+    Column::number("LATE", 4, 9).means("late renewals since the process began"),
+    Column::number("FAILED", 6, 9).means("failed renewals since the process began"),
+    Column::number("BY CACHE", 8, 12).means("renewals through a lease cache, since the process began"),
+    Column::text("60s", members::SPARK, 13)
+        .means("renewals per second over the last minute, 5 s per bar, scaled to the row's maximum"),
 ];
 
 /// Least height of the bars below the list; with less, there are none.

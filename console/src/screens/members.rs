@@ -10,13 +10,15 @@
 //! Processes that need attention come first where not all fit, unless the list is sorted. Less important columns are hidden
 //! first. Below, if there is room: the newest events.
 
+mod detail;
+
 use crate::input::Action;
-use crate::screens::{About, Screen, detail, events};
+use crate::screens::{About, Screen, events};
 use crate::state::filter::Filter;
 use crate::state::table::{Key, page};
 use crate::state::{Effect, Mode, Model, RowId, ScreenId};
 use crate::theme::{Glyphs, Tone};
-use crate::view;
+use crate::view::areas::Areas;
 use crate::widgets::canvas::{Canvas, Cell, NONE, count, rate};
 use crate::widgets::grid::{Column, Grid, page_rows};
 use obol_fabric::{Incarnation, Instant, Nanos};
@@ -38,11 +40,7 @@ pub(super) struct Members;
 
 impl Screen for Members {
     fn about(&self) -> About {
-        About::list(ID)
-    }
-
-    fn columns(&self) -> Vec<Column> {
-        COLUMNS.to_vec()
+        About::list(ID, &COLUMNS)
     }
 
     fn hints(&self, model: &Model) -> &'static str {
@@ -134,47 +132,23 @@ fn split(model: &Model, body: Rect) -> (Rect, Option<Rect>) {
 
 /// The columns, and which are hidden first.
 const COLUMNS: [Column; 15] = [
-    Column::new("NAME", 8, false, 0, "the process, coordinators first"),
-    Column::new(
-        "STATE",
-        12,
-        false,
-        1,
-        "ok; ~ joining: not a member yet; ~ on hold: its join waits, because members of its name died, left or were suspected repeatedly; < behind: knows an older view; ! no lease: may not act; \
+    Column::text("NAME", 8, 0).means("the process, coordinators first"),
+    Column::text("STATE", 12, 1).means("ok; ~ joining: not a member yet; ~ on hold: its join waits, because members of its name died, left or were suspected repeatedly; < behind: knows an older view; ! no lease: may not act; \
          ? stale: its memory cannot be read consistently; = frozen: stopped by a signal; x down; - left. With the time in this state, \
-         or the remaining hold",
-    ),
-    Column::new(
-        "KIND",
-        11,
-        false,
-        7,
-        "coordinator, agent (one per node), app (a program), cache (of leases)",
-    ),
-    Column::new("AGENT", 6, false, 9, "the agent that the program is attached to, and whose lease it reads"),
-    Column::new("INC", 4, true, 6, "incarnation: the number of this membership; a new one with each join"),
-    Column::new("VIEW", 4, true, 4, "the newest view that it knows"),
-    Column::new(
-        "LEASE",
-        7,
-        false,
-        3,
-        "active: may act; waiting: begins later; fenced: revoked by a coordinator; expired: not renewed",
-    ),
-    Column::new("MARGIN", 6, true, 2, "time left of the lease when it was read").small_first(),
-    Column::new("RENEW/s", 7, true, 5, "renewals of the lease per second, over the last second"),
-    Column::new("LATE", 4, true, 5, "renewals after the end of the lease, since its start"),
-    Column::new("FAILED", 6, true, 8, "renewals that found no majority, since its start"),
-    Column::new("SUSP", 4, true, 11, "suspicions of others that it raised, by heartbeat or progress"),
-    Column::new("SERVED", 6, true, 12, "requests that the program served under an active view"),
-    Column::new("BEAT", 5, true, 10, "ok, or for how long its heartbeat has stalled"),
-    Column::new(
-        "60s",
-        SPARK,
-        false,
-        13,
-        "renewals per second over the last minute, 5 s per bar, scaled to the row's maximum",
-    ),
+         or the remaining hold"),
+    Column::text("KIND", 11, 7).means("coordinator, agent (one per node), app (a program), cache (of leases)"),
+    Column::text("AGENT", 6, 9).means("the agent that the program is attached to, and whose lease it reads"),
+    Column::number("INC", 4, 6).means("incarnation: the number of this membership; a new one with each join"),
+    Column::number("VIEW", 4, 4).means("the newest view that it knows"),
+    Column::text("LEASE", 7, 3).means("active: may act; waiting: begins later; fenced: revoked by a coordinator; expired: not renewed"),
+    Column::number("MARGIN", 6, 2).means("time left of the lease when it was read").small_first(),
+    Column::number("RENEW/s", 7, 5).means("renewals of the lease per second, over the last second"),
+    Column::number("LATE", 4, 5).means("renewals after the end of the lease, since its start"),
+    Column::number("FAILED", 6, 8).means("renewals that found no majority, since its start"),
+    Column::number("SUSP", 4, 11).means("suspicions of others that it raised, by heartbeat or progress"),
+    Column::number("SERVED", 6, 12).means("requests that the program served under an active view"),
+    Column::number("BEAT", 5, 10).means("ok, or for how long its heartbeat has stalled"),
+    Column::text("60s", SPARK, 13).means("renewals per second over the last minute, 5 s per bar, scaled to the row's maximum"),
 ];
 
 /// Width of the sparkline.
@@ -254,7 +228,7 @@ pub(crate) fn rows(model: &Model) -> Vec<&ProcessRow> {
     };
     let mut rows = super::processes(model, ID, &COLUMNS, kept, key);
     let list = model.list(ID);
-    if list.sort.is_none() && !list.reverse && rows.len() > view::page_rows_of(model, &Members) {
+    if list.sort.is_none() && !list.reverse && rows.len() > page_rows(split(model, Areas::of(model).body).0) {
         // Where not all fit, those that need attention are on the first page.
         rows.sort_by_key(|row| {
             Some(model.data().status(row))

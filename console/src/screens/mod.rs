@@ -4,7 +4,6 @@
 
 mod chaos;
 mod counters;
-mod detail;
 mod events;
 mod failovers;
 mod latency;
@@ -42,6 +41,8 @@ static ALL: &[&dyn Screen] = &[
 pub(crate) struct About {
     /// Its title, one word. In lower case it is its command and its table in the configuration.
     pub(crate) id: ScreenId,
+    /// The columns of its list.
+    pub(crate) columns: &'static [Column],
     /// Whether the user may choose the columns.
     pub(crate) has_choice_of_columns: bool,
     /// Whether the user may sort the rows.
@@ -54,8 +55,8 @@ pub(crate) struct About {
 
 impl About {
     /// A list that the user may arrange in every way.
-    const fn list(id: ScreenId) -> Self {
-        Self { id, has_choice_of_columns: true, can_sort: true, can_filter: true, signs: &[] }
+    const fn list(id: ScreenId, columns: &'static [Column]) -> Self {
+        Self { id, columns, has_choice_of_columns: true, can_sort: true, can_filter: true, signs: &[] }
     }
 }
 
@@ -70,7 +71,9 @@ pub(crate) trait Screen: Sync {
     }
 
     /// The columns of its list.
-    fn columns(&self) -> Vec<Column>;
+    fn columns(&self) -> Vec<Column> {
+        self.about().columns.to_vec()
+    }
 
     /// The footer: `{action}` stands for its key; hints without room are dropped from the right.
     fn hints(&self, _model: &Model) -> &'static str {

@@ -25,11 +25,7 @@ pub(super) struct Stores;
 
 impl Screen for Stores {
     fn about(&self) -> About {
-        About { signs: &SIGNS, ..About::list(ID) }
-    }
-
-    fn columns(&self) -> Vec<Column> {
-        COLUMNS.to_vec()
+        About { signs: &SIGNS, ..About::list(ID, &COLUMNS) }
     }
 
     fn rows(&self, model: &Model) -> Vec<RowId> {
@@ -76,43 +72,19 @@ const SIGNS: [(&str, &str); 3] = [
 
 /// The columns, and which are hidden first.
 const COLUMNS: [Column; 13] = [
-    Column::new("NAME", 6, false, 0, "the replica"),
-    Column::new("STATE", 10, false, 1, "what it does; see states"),
-    Column::new(
-        "WRITER",
-        6,
-        false,
-        6,
-        "who may write to it: the leader, or a term that another leader had; --: the preset does not restrict it",
-    ),
-    Column::new("TERM", 4, true, 5, "the term of the newest leader that has written to it"),
-    Column::new("ACCEPTED", 8, true, 9, "number of the newest entry that is there, without a gap before it"),
-    Column::new("COMMITTED", 9, true, 3, "number of the newest entry that it knows to be committed"),
-    Column::new("APPLIED", 7, true, 4, "number of the newest entry that is a part of its state"),
-    Column::new("LAG", 3, true, 2, "entries of the leader's that it has not applied"),
-    Column::new("LAG B", 5, true, 5, "their bytes"),
-    Column::new(
-        "FREED",
-        5,
-        true,
-        7,
-        "number of the newest entry that was given up there: a replica without it needs a snapshot",
-    ),
-    Column::new(
-        "SNAPSHOT",
-        8,
-        true,
-        8,
-        "bytes of the newest snapshot that it made for another replica; if it loads one, how many of how many it has",
-    ),
-    Column::new("SESSIONS", 8, true, 8, "sessions of clients in its state"),
-    Column::new(
-        "RING",
-        11,
-        true,
-        10,
-        "bytes of the leader's ring there that were not applied yet, and of the ring",
-    ),
+    Column::text("NAME", 6, 0).means("the replica"),
+    Column::text("STATE", 10, 1).means("what it does; see states"),
+    Column::text("WRITER", 6, 6).means("who may write to it: the leader, or a term that another leader had; --: the preset does not restrict it"),
+    Column::number("TERM", 4, 5).means("the term of the newest leader that has written to it"),
+    Column::number("ACCEPTED", 8, 9).means("number of the newest entry that is there, without a gap before it"),
+    Column::number("COMMITTED", 9, 3).means("number of the newest entry that it knows to be committed"),
+    Column::number("APPLIED", 7, 4).means("number of the newest entry that is a part of its state"),
+    Column::number("LAG", 3, 2).means("entries of the leader's that it has not applied"),
+    Column::number("LAG B", 5, 5).means("their bytes"),
+    Column::number("FREED", 5, 7).means("number of the newest entry that was given up there: a replica without it needs a snapshot"),
+    Column::number("SNAPSHOT", 8, 8).means("bytes of the newest snapshot that it made for another replica; if it loads one, how many of how many it has"),
+    Column::number("SESSIONS", 8, 8).means("sessions of clients in its state"),
+    Column::number("RING", 11, 10).means("bytes of the leader's ring there that were not applied yet, and of the ring"),
 ];
 
 fn read(data: &Data) -> Option<&Replicas> {

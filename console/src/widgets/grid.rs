@@ -24,15 +24,19 @@ pub(crate) struct Column {
 }
 
 impl Column {
-    /// A column of text, or of right-aligned numbers.
-    pub(crate) const fn new(
-        head: &'static str,
-        least: u16,
-        right: bool,
-        fold: u8,
-        means: &'static str,
-    ) -> Self {
-        Self { head, least, right, fold, falls: right, means }
+    /// A column of text.
+    pub(crate) const fn text(head: &'static str, least: u16, fold: u8) -> Self {
+        Self { head, least, right: false, fold, falls: false, means: "" }
+    }
+
+    /// A column of right-aligned numbers.
+    pub(crate) const fn number(head: &'static str, least: u16, fold: u8) -> Self {
+        Self { right: true, falls: true, ..Self::text(head, least, fold) }
+    }
+
+    /// Its explanation.
+    pub(crate) const fn means(self, means: &'static str) -> Self {
+        Self { means, ..self }
     }
 
     /// A column of which small values are bad, so sorting begins with the smallest.

@@ -3,29 +3,30 @@
 //! transport.
 #![allow(unsafe_code)]
 
-mod back_off;
+mod reconnect;
 mod run;
 pub(crate) mod transport;
 
-pub use back_off::BackOff;
+pub use reconnect::Reconnect;
 pub use run::Wait;
 pub use transport::{Done, Received, RemoteDeaths, Transport};
 
 use crate::atomic::AtomicU64;
-use crate::contract::{DATAGRAM_BYTES_MAX, Fabric, Group, Remote, SeatStatus, Token};
+use crate::contract::{Fabric, Group, Remote, SeatStatus, Token};
 use crate::drive::Drive;
 use crate::host::cluster::Cluster;
 use crate::host::death::{self, Registration};
 use crate::host::error::HostError;
 use crate::host::kernel_notifier::{self, KernelNotifier};
+use crate::host::numbers::FIRST_FREE;
 use crate::host::process::Process;
 use crate::host::region::{Region, Waker};
 use crate::host::sched::{self, Slice};
 use crate::host::seats::Seats;
-use crate::host::table::{Claim, FIRST_FREE, Role};
-use crate::host::watch::Watches;
+use crate::host::table::{Claim, Role};
+use crate::host::watch::SeatWatches;
 use crate::host::{clock, futex, reader};
-use crate::layout::Layout;
+use crate::layout::{DATAGRAM_BYTES_MAX, Layout};
 use crate::memory;
 use crate::metrics::{self, COUNTER_WORDS, CounterSlot, FabricCounter, HISTOGRAM_WORDS, HistogramSlot};
 use crate::page::{self, Page};
@@ -62,7 +63,7 @@ pub struct Endpoint<W: Transport> {
     layout: Layout,
     pub(crate) region: Region,
     pub(crate) transport: ManuallyDrop<W>,
-    pub(crate) watches: Watches,
+    pub(crate) watches: SeatWatches,
     seats: Seats,
     /// The datagram that is being handled.
     datagram: Vec<u8>,
@@ -134,7 +135,7 @@ impl<'a> Taken<'a> {
         transport: W,
         wait: Wait,
     ) -> Endpoint<W> {
-        let mut watches = Watches::new(self.sender);
+        let mut watches = SeatWatches::new(self.sender);
         let receiver = (watches.inbox(), Waker(self.region.clone()));
         let kernel_notifier = KernelNotifier::new(
             &self.region,

@@ -14,7 +14,7 @@ use crate::host::kernel_notifier::{self, KernelNotifier};
 use crate::host::occupancy::{Occupancy, Phase};
 use crate::host::process::Process;
 use crate::host::region::Region;
-use crate::host::seats::{Answer, JOIN, LEAVE, Request};
+use crate::host::seat_words::{Answer, JOIN, LEAVE, Request};
 use crate::host::{clock, futex, sched};
 use crate::layout::Seat;
 use crate::memory;

@@ -8,11 +8,11 @@ use crate::host::error::HostError;
 use crate::host::file::remove_if_present;
 use crate::host::impair::Impairment;
 use crate::host::kernel;
+use crate::host::numbers::{FIRST_FREE, HOST_MAX, REGIONS};
 use crate::host::occupancy::Phase;
 use crate::host::peer::user;
 use crate::host::process::{Lives, Process};
-use crate::host::region::Region;
-use crate::host::table::{Entry, FIRST_FREE, GATEWAY_FLAG, HOST_MAX, Origin, REGIONS, Role, Table};
+use crate::host::table::{Entry, GATEWAY_FLAG, Origin, Role, Table};
 use crate::host::trust::{check_private, check_way};
 use crate::layout::{Header, Layout, Limits, Seat};
 use crate::types::{Incarnation, Name};
@@ -316,12 +316,6 @@ impl Cluster {
             .and_then(|file| file.read_exact_at(&mut raw, offset_of!(Header, incarnation) as u64));
         let incarnation = Incarnation(read.map_or(0, |()| u64::from_le_bytes(raw)));
         Some(RegionInfo::of(number, &entry, alive, incarnation))
-    }
-
-    /// Whether a coordinator has used memory under this number that no longer exists: the number is
-    /// not used again.
-    pub fn has_lost_memory(&self, number: u32) -> bool {
-        number < FIRST_FREE && self.table.is_used(number) && matches!(Region::kept(self, number), Ok(None))
     }
 
     /// The file of a region.

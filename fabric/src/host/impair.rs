@@ -5,7 +5,7 @@
 //! cooperation. A fault applies to one owner: it names the generation, and a successor's links are
 //! unaffected. The kernel's death notices are not subject to it.
 
-use crate::host::table::REGIONS;
+use crate::host::numbers::REGIONS;
 use crate::types::Nanos;
 
 /// The impairment of a region's owner.

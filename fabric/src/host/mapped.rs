@@ -3,9 +3,9 @@
 
 use super::cluster::Cluster;
 use super::impair::{Impairment, LinkImpairment};
+use super::numbers::{FIRST_FREE, REGIONS};
 use super::occupancy::Phase;
 use super::region::Region;
-use super::table::{FIRST_FREE, REGIONS};
 use super::{HostError, clock};
 use crate::contract::LinkError;
 use crate::types::{Address, Instant, Nanos, RegionOwner};

@@ -1,7 +1,7 @@
 //! Reads a region for observers: snapshots of its parts, each checked for torn data of a writer
 //! that died or still runs.
 
-use crate::host::seats::{Answer, Request};
+use crate::host::seat_words::{Answer, Request};
 use crate::layout::{Header, Layout, Seat, ViewHead};
 use crate::memory;
 use crate::metrics::{self, COUNTER_WORDS, HISTOGRAM_WORDS, HISTOGRAMS, HistogramSlot};

@@ -8,9 +8,10 @@ use crate::host::cluster::Cluster;
 use crate::host::error::HostError;
 use crate::host::file::remove_if_present;
 use crate::host::map::{self, Access, Mapping};
+use crate::host::numbers::{FIRST_FREE, REGIONS};
 use crate::host::process::Process;
 use crate::host::reader::Reader;
-use crate::host::table::{Claim, FIRST_FREE, REGIONS, Role};
+use crate::host::table::{Claim, Role};
 use crate::host::{clock, futex};
 use crate::layout::{self, Header, Layout, Seat};
 use crate::memory;
@@ -56,6 +57,14 @@ pub(crate) enum Sleep {
 /// test takes for a later one appends a line, which the others have to ignore.
 fn appended() -> usize {
     if Release::own() > Release::THIS { 64 } else { 0 }
+}
+
+impl Cluster {
+    /// Whether a coordinator has used memory under this number that no longer exists: the number is
+    /// not used again.
+    pub fn has_lost_memory(&self, number: u32) -> bool {
+        number < FIRST_FREE && self.table.is_used(number) && matches!(Region::kept(self, number), Ok(None))
+    }
 }
 
 /// A region that is mapped read-only, as by the console.
@@ -177,7 +186,7 @@ impl Region {
     }
 
     /// The file of a coordinator's predecessor, if it was finished.
-    pub(crate) fn kept(cluster: &Cluster, number: u32) -> Result<Option<Self>, HostError> {
+    fn kept(cluster: &Cluster, number: u32) -> Result<Option<Self>, HostError> {
         if number >= FIRST_FREE {
             return Ok(None);
         }

@@ -1,106 +1,19 @@
 //! The owner's side of the seats: requests of programs, answers to them, and when a seat is free
 //! again.
-//!
-//! Requests are numbered, and an answer names the last request passed to the machine. So an answer
-//! to an earlier request, including a refusal, never counts for a later one.
-//!
-//! ```text
-//! request  kind:8 | sequence:16 << 8 | rings << 32
-//! status   code:8 | sequence answered:16 << 8 | changes:8 << 24     a futex in its low half
-//! ```
 
 use crate::contract::{SeatRequest, SeatStatus};
 use crate::host::futex;
 use crate::host::occupancy::{Occupancy, Phase};
 use crate::host::region::Region;
+use crate::host::seat_words::{
+    Answer, EXCLUDED, FULL, JOIN, LEAVE, LEFT, MEMBER, NAME_TAKEN, ON_HOLD, Request,
+};
 use crate::layout::Seat;
 use crate::memory;
 use crate::types::{Address, Incarnation, Name, Nanos};
 use crate::version::Version;
 use core::mem::offset_of;
 use core::sync::atomic::{Ordering, fence};
-
-pub(crate) const JOIN: u8 = 1;
-pub(crate) const LEAVE: u8 = 2;
-
-const MEMBER: u8 = 1;
-const EXCLUDED: u8 = 2;
-const LEFT: u8 = 3;
-const FULL: u8 = 4;
-const ON_HOLD: u8 = 5;
-const NAME_TAKEN: u8 = 6;
-
-/// A program's request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Request {
-    pub(crate) kind: u8,
-    pub(crate) sequence: u16,
-    /// Counts repetitions.
-    pub(crate) rings: u32,
-}
-
-impl Request {
-    pub(crate) const fn word(self) -> u64 {
-        self.kind as u64 | (self.sequence as u64) << 8 | (self.rings as u64) << 32
-    }
-
-    pub(crate) const fn of(word: u64) -> Self {
-        Self { kind: word as u8, sequence: (word >> 8) as u16, rings: (word >> 32) as u32 }
-    }
-}
-
-/// An owner's answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
-    code: u8,
-    /// The number of the last answered request.
-    pub(crate) sequence: u16,
-    changes: u8,
-}
-
-impl Answer {
-    const fn word(self) -> u32 {
-        self.code as u32 | (self.sequence as u32) << 8 | (self.changes as u32) << 24
-    }
-
-    pub(crate) const fn of(word: u32) -> Self {
-        Self { code: word as u8, sequence: (word >> 8) as u16, changes: (word >> 24) as u8 }
-    }
-
-    /// Whether the last answer is that the view has no room.
-    pub(crate) const fn is_full(self) -> bool {
-        self.code == FULL
-    }
-
-    /// Whether it says that the program has left, and answers the program's last request.
-    pub(crate) const fn is_left_since(self, request: Request) -> bool {
-        self.code == LEFT && self.sequence == request.sequence
-    }
-
-    /// Whether the last answer is that its name failed too often.
-    pub(crate) const fn is_on_hold(self) -> bool {
-        self.code == ON_HOLD
-    }
-
-    /// Whether the last answer is that another member has its name.
-    pub(crate) const fn is_name_taken(self) -> bool {
-        self.code == NAME_TAKEN
-    }
-
-    /// The answer; `None` before the first.
-    pub(crate) const fn status(self, incarnation: Incarnation) -> Option<SeatStatus> {
-        match self.code {
-            MEMBER => Some(SeatStatus::Member(incarnation)),
-            EXCLUDED => Some(SeatStatus::Excluded),
-            LEFT => Some(SeatStatus::Left),
-            _ => None,
-        }
-    }
-
-    const fn is_answered(self, request: Request) -> bool {
-        request.kind == 0 || self.sequence == request.sequence
-    }
-}
 
 /// The owner's state of the seats of its region.
 pub(crate) struct Seats {
@@ -240,22 +153,5 @@ impl Seats {
                 let _ = state.compare_exchange(found, Occupancy::FREE, Ordering::AcqRel, Ordering::Relaxed);
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_answer_names_the_request_that_it_answers() {
-        let request = Request { kind: JOIN, sequence: 7, rings: 3 };
-        assert_eq!(Request::of(request.word()), request);
-        let answer = Answer { code: MEMBER, sequence: 7, changes: 255 };
-        assert_eq!(Answer::of(answer.word()), answer);
-        assert!(answer.is_answered(request));
-        assert!(!answer.is_answered(Request { sequence: 8, ..request }));
-        assert_eq!(answer.status(Incarnation(5)), Some(SeatStatus::Member(Incarnation(5))));
-        assert_eq!(Answer::of(0).status(Incarnation(5)), None);
     }
 }

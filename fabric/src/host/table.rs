@@ -16,26 +16,18 @@ use crate::host::futex;
 use crate::host::impair::Impairment;
 use crate::host::map::{self, Access, Mapping};
 use crate::host::namespace::Namespace;
+use crate::host::numbers::{FIRST_FREE, PER_HOST, REGIONS};
 use crate::host::occupancy::{Occupancy, Phase};
 use crate::host::process::Process;
-use crate::layout::{self, Layout, Limits, PROPOSERS_MAX};
+use crate::layout::{self, Layout, Limits};
 use crate::types::Name;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::path::{Path, PathBuf};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Region numbers of a cluster, including 0, which is never assigned.
-pub const REGIONS: u32 = 1024;
-/// Region numbers of each host in a cluster of several hosts: host `h` assigns those from `h *
-/// PER_HOST` on. The numbers below the first host's are the coordinators'.
-pub const PER_HOST: u32 = 32;
-/// The maximum host number. Host 0 is all of a cluster within one host.
-pub const HOST_MAX: u8 = (REGIONS / PER_HOST - 1) as u8;
 /// The number of region numbers that a host assigns before it reuses one: enough to read recently
 /// dead processes, few enough to use little memory.
 const UNUSED_FIRST: u32 = 16;
-/// The first number that is not a coordinator's.
-pub const FIRST_FREE: u32 = PROPOSERS_MAX as u32 + 1;
 /// A flag beside the groups of a region's owner: it delivers datagrams of other hosts' processes.
 pub const GATEWAY_FLAG: u32 = 1 << 8;
 /// The same: members may WRITE the value areas of its region.
@@ -404,6 +396,7 @@ fn load_name(words: &[AtomicU64]) -> Option<Name> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::numbers::HOST_MAX;
     use crate::host::test::{LIMITS, Root, name};
 
     fn table(root: &Root) -> Table {

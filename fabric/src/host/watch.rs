@@ -9,14 +9,15 @@ use crate::contract::{Evidence, LinkError};
 use crate::host::futex::{TID_MASK, WAITERS, Waiter, waiter};
 use crate::host::mapped::MappedRegions;
 use crate::host::notice_listener::{Inbox, WatchedSeat};
+use crate::host::numbers::REGIONS;
 use crate::host::process::{Life, Process};
-use crate::host::table::REGIONS;
 use crate::layout::{DEATH_WORDS, PROPOSERS_MAX};
 use crate::notice::Notice;
 use crate::types::{Address, Instant, Nanos, RegionOwner};
+use crate::watches::{Deaths, Watch, Watches};
 use core::sync::atomic::{AtomicU32, Ordering};
 use obol_deaths::Stage;
-use obol_deaths::ebpf::Deaths;
+use obol_deaths::ebpf;
 use obol_deaths::pidfd;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -42,38 +43,32 @@ struct Target {
     pidfd: Option<OwnedFd>,
     /// Our word in its seat.
     word: Option<usize>,
-}
-
-struct Watch {
-    whom: Address,
     /// Whether its death need not wake us.
     lazy: bool,
-    target: Target,
-    suspected: Option<Instant>,
-    proved: bool,
+    suspected_at: Instant,
     /// The next check for the proof.
     check_at: Instant,
 }
 
-/// All watches of this process.
-pub(crate) struct Watches {
+/// All watches of this process on others of its host.
+pub(crate) struct SeatWatches {
     me: RegionOwner,
-    all: Vec<Watch>,
+    all: Watches<Target>,
     /// WatchedSeat addresses without a process.
     vacant: Vec<Address>,
     /// Addresses whose process may be starting; checked at each sweep.
     unborn: Vec<(Address, bool)>,
-    events: VecDeque<(Address, Evidence)>,
+    events: Deaths,
     swept: Instant,
     /// Whether some watch has no word of its own.
     wordless: bool,
     /// Notices of the kernel by datagram.
     inbox: Arc<Inbox>,
     /// The array in which eBPF programs report deaths, if used.
-    deaths: Option<Arc<Deaths>>,
+    deaths: Option<Arc<ebpf::Deaths>>,
     /// A reusable buffer for the inbox.
     mail: VecDeque<Notice>,
-    /// Accepted and rejected notices since [`Watches::take_counts`].
+    /// Accepted and rejected notices since [`SeatWatches::take_counts`].
     counts: (u64, u64),
 }
 
@@ -149,14 +144,14 @@ fn is_abandoned(claim: u32, regions: &mut MappedRegions) -> bool {
         || regions.is_gone(RegionOwner { region, generation })
 }
 
-impl Watches {
+impl SeatWatches {
     pub(crate) fn new(me: RegionOwner) -> Self {
         Self {
             me,
-            all: Vec::new(),
+            all: Watches::default(),
             vacant: Vec::new(),
             unborn: Vec::new(),
-            events: VecDeque::new(),
+            events: Deaths::new(),
             swept: Instant::ZERO,
             wordless: false,
             inbox: Arc::new(Inbox::default()),
@@ -172,7 +167,7 @@ impl Watches {
     }
 
     /// Sets the array in which eBPF programs report deaths.
-    pub(crate) fn set_deaths(&mut self, deaths: Option<&Arc<Deaths>>) {
+    pub(crate) fn set_deaths(&mut self, deaths: Option<&Arc<ebpf::Deaths>>) {
         if self.deaths.as_ref().map(Arc::as_ptr) != deaths.map(Arc::as_ptr) {
             self.deaths = deaths.cloned();
         }
@@ -185,13 +180,13 @@ impl Watches {
 
     /// Sets the processes for which the listening thread wakes this one.
     fn publish_urgent(&self) {
-        self.inbox
-            .set_urgent(self.all.iter().filter(|w| !w.lazy && !w.proved).map(|w| w.target.seat.clone()));
+        let urgent = self.all.unproved().filter(|watch| !watch.proof.lazy);
+        self.inbox.set_urgent(urgent.map(|watch| watch.proof.seat.clone()));
     }
 
     pub(crate) fn watch(&mut self, whom: Address, lazy: bool, regions: &mut MappedRegions, now: Instant) {
-        if let Some(watch) = self.all.iter_mut().find(|w| w.whom == whom) {
-            if core::mem::replace(&mut watch.lazy, lazy) != lazy {
+        if let Some(watch) = self.all.get_mut(whom) {
+            if core::mem::replace(&mut watch.proof.lazy, lazy) != lazy {
                 self.publish_urgent();
             }
             return;
@@ -204,7 +199,7 @@ impl Watches {
             return;
         }
         let mut target = match find(whom, regions) {
-            Ok(target) => target,
+            Ok(target) => Target { lazy, check_at: now, ..target },
             Err(Vacant::NotYet) => {
                 self.unborn.push((whom, lazy));
                 return;
@@ -228,8 +223,7 @@ impl Watches {
         } else {
             self.wordless = true;
         }
-        self.all.push(Watch { whom, lazy, target, suspected: None, proved: false, check_at: now });
-        if let Some(watch) = self.all.last_mut() {
+        if let Some(watch) = self.all.add(whom, target) {
             // A successor may have started while the pidfd was opened: then it refers to the
             // successor.
             check(watch, true, regions, &mut self.events, now);
@@ -238,15 +232,14 @@ impl Watches {
     }
 
     pub(crate) fn unwatch(&mut self, whom: Address) {
-        self.events.retain(|(address, _)| *address != whom);
+        let gone = self.all.remove(whom, &mut self.events);
         self.vacant.retain(|address| *address != whom);
         self.unborn.retain(|(address, _)| *address != whom);
-        let Some(at) = self.all.iter().position(|w| w.whom == whom) else { return };
-        let gone = self.all.swap_remove(at).target;
-        if !self.all.iter().any(|w| w.target.seat.at == gone.seat.at) {
+        let Some(gone) = gone else { return };
+        if !self.all.iter().any(|watch| watch.proof.seat.at == gone.seat.at) {
             gone.release_word(self.me);
         }
-        self.wordless = self.all.iter().any(|w| w.target.word.is_none());
+        self.wordless = self.all.iter().any(|watch| watch.proof.word.is_none());
         self.publish_urgent();
     }
 
@@ -265,12 +258,11 @@ impl Watches {
             }
         }
         if let Some(deaths) = &self.deaths {
-            for watch in self.all.iter_mut().filter(|watch| !watch.proved) {
-                // A proof implies the suspicion.
-                let reported = if watch.target.seat.is_reported_by(deaths, Stage::Dead) {
+            for watch in self.all.iter_mut().filter(|watch| !watch.is_proved()) {
+                let is_reported = |stage| watch.proof.seat.is_reported_by(deaths, stage);
+                let reported = if is_reported(Stage::Dead) {
                     Stage::Dead
-                } else if watch.suspected.is_none() && watch.target.seat.is_reported_by(deaths, Stage::Dying)
-                {
+                } else if !watch.has_reported(Evidence::Suspicion) && is_reported(Stage::Dying) {
                     Stage::Dying
                 } else {
                     continue;
@@ -279,7 +271,7 @@ impl Watches {
                 report(watch, reported, &mut self.events, now);
             }
         }
-        for watch in &mut self.all {
+        for watch in self.all.iter_mut() {
             check(watch, sweep, regions, &mut self.events, now);
         }
     }
@@ -288,8 +280,8 @@ impl Watches {
         let mut mail = core::mem::take(&mut self.mail);
         self.inbox.take(&mut mail);
         for notice in mail.drain(..) {
-            for watch in self.all.iter_mut().filter(|watch| watch.target.seat.at == notice.who) {
-                if watch.target.seat.has_drawn(notice.stage, notice.token) {
+            for watch in self.all.iter_mut().filter(|watch| watch.proof.seat.at == notice.who) {
+                if watch.proof.seat.has_drawn(notice.stage, notice.token) {
                     self.counts.0 += 1;
                     report(watch, notice.stage, &mut self.events, now);
                 } else {
@@ -311,17 +303,15 @@ impl Watches {
     /// Adds the words to wait on, and returns the maximum wait. `None` if a victim has just died.
     pub(crate) fn waiters(&self, waiters: &mut Vec<Waiter>, max: usize, now: Instant) -> Option<Nanos> {
         let mut span = if self.wordless { WORDLESS_POLL_INTERVAL } else { Nanos::MAX };
-        for watch in self.all.iter().filter(|watch| !watch.lazy) {
-            if watch.suspected.is_some() {
-                if !watch.proved {
-                    span = span.min(watch.check_at.since(now));
-                }
+        for watch in self.all.unproved().filter(|watch| !watch.proof.lazy) {
+            if watch.has_reported(Evidence::Suspicion) {
+                span = span.min(watch.proof.check_at.since(now));
                 continue;
             }
-            if watch.target.word.is_none() {
+            if watch.proof.word.is_none() {
                 continue;
             }
-            let word = watch.target.word();
+            let word = watch.proof.word();
             let value = word.load(Ordering::Acquire);
             if value & TID_MASK == 0 {
                 return None;
@@ -336,10 +326,10 @@ impl Watches {
     }
 }
 
-impl Drop for Watches {
+impl Drop for SeatWatches {
     fn drop(&mut self) {
-        for watch in &self.all {
-            watch.target.release_word(self.me);
+        for watch in self.all.iter() {
+            watch.proof.release_word(self.me);
         }
     }
 }
@@ -386,62 +376,47 @@ fn find(whom: Address, regions: &mut MappedRegions) -> Result<Target, Vacant> {
     }
     let process = region.process(whom.seat);
     let at = Address { seat: whom.seat, generation, ..Address::region(whom.region) };
-    Ok(Target { seat: WatchedSeat { region: region.clone(), at }, process, pidfd: None, word: None })
+    let seat = WatchedSeat { region: region.clone(), at };
+    let (suspected_at, check_at) = (Instant::ZERO, Instant::ZERO);
+    Ok(Target { seat, process, pidfd: None, word: None, lazy: false, suspected_at, check_at })
+}
+
+/// Reports a suspicion if there was none. The proof is checked for at `check_at`.
+fn suspect(watch: &mut Watch<Target>, events: &mut Deaths, now: Instant, check_at: Instant) {
+    if !watch.has_reported(Evidence::Suspicion) {
+        (watch.proof.suspected_at, watch.proof.check_at) = (now, check_at);
+        watch.report(Evidence::Suspicion, events);
+    }
 }
 
 /// Handles an accepted notice.
-fn report(watch: &mut Watch, stage: Stage, events: &mut VecDeque<(Address, Evidence)>, now: Instant) {
-    if watch.proved {
-        return;
-    }
-    if watch.suspected.is_none() {
-        watch.suspected = Some(now);
-        // If the notice of the death itself is lost, the pidfd reports it.
-        watch.check_at = now + PROOF_EVERY_MIN;
-        events.push_back((watch.whom, Evidence::Suspicion));
-    }
+fn report(watch: &mut Watch<Target>, stage: Stage, events: &mut Deaths, now: Instant) {
+    // If the notice of the death itself is lost, the pidfd reports it.
+    suspect(watch, events, now, now + PROOF_EVERY_MIN);
     if stage == Stage::Dead {
-        watch.proved = true;
-        events.push_back((watch.whom, Evidence::Proof));
+        watch.report(Evidence::Proof, events);
     }
 }
 
-fn check(
-    watch: &mut Watch,
-    sweep: bool,
-    regions: &MappedRegions,
-    events: &mut VecDeque<(Address, Evidence)>,
-    now: Instant,
-) {
-    if watch.proved {
+fn check(watch: &mut Watch<Target>, sweep: bool, regions: &MappedRegions, events: &mut Deaths, now: Instant) {
+    if watch.is_proved() {
         return;
     }
-    let died = watch.target.word().load(Ordering::Acquire) & TID_MASK == 0;
-    if watch.suspected.is_none() && !died && !sweep {
-        return;
-    }
-    if watch.suspected.is_none() && died {
-        // Reported without a system call; the proof is checked for in the next turn.
-        watch.suspected = Some(now);
-        watch.check_at = now;
-        events.push_back((watch.whom, Evidence::Suspicion));
+    if !watch.has_reported(Evidence::Suspicion) {
+        if watch.proof.word().load(Ordering::Acquire) & TID_MASK == 0 {
+            // Reported without a system call; the proof is checked for in the next turn.
+            suspect(watch, events, now, now);
+        }
         if !sweep {
             return;
         }
     }
-    if !sweep && now < watch.check_at {
+    if !sweep && now < watch.proof.check_at {
         return;
     }
-    let over = watch.target.is_replaced(regions) || watch.target.is_over();
-    if !over {
-        let pause = Nanos(now.since(watch.suspected.unwrap_or(now)).0 / 8);
-        watch.check_at = now + pause.clamp(PROOF_EVERY_MIN, PROOF_EVERY_MAX);
-        return;
+    if watch.proof.is_replaced(regions) || watch.proof.is_over() {
+        return watch.report(Evidence::Proof, events);
     }
-    if watch.suspected.is_none() {
-        watch.suspected = Some(now);
-        events.push_back((watch.whom, Evidence::Suspicion));
-    }
-    watch.proved = true;
-    events.push_back((watch.whom, Evidence::Proof));
+    let pause = Nanos(now.since(watch.proof.suspected_at).0 / 8);
+    watch.proof.check_at = now + pause.clamp(PROOF_EVERY_MIN, PROOF_EVERY_MAX);
 }

@@ -1,21 +1,12 @@
 //! Charts of points over two axes, linear or logarithmic.
 
 use super::{
-    COLORS, GRID, INK, LABEL_TEXT, PlotError, SERIES_MAX, Sample, WIDTH, drawing, legend, text, ticks,
+    COLORS, GRID, INK, LABEL_TEXT, PlotError, SERIES_MAX, Sample, Scale, WIDTH, drawing, legend, text, ticks,
 };
 use plotters::prelude::*;
 use plotters::series::DashedLineSeries;
 
 const HEIGHT: u32 = 420;
-
-/// How an axis maps values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scale {
-    /// Equal distances are equal differences.
-    Linear,
-    /// Equal distances are equal ratios; values that are not above zero are not drawn.
-    Log,
-}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axis {

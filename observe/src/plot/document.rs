@@ -92,6 +92,25 @@ impl Document {
         self.parts.push(Part::Table { folded: None, heads, rows });
     }
 
+    /// Adds a table of rows that are texts already; `is_text` tells which columns are not numbers.
+    pub fn rows<const N: usize>(
+        &mut self,
+        heads: &[&'static str; N],
+        rows: Vec<[String; N]>,
+        is_text: impl Fn(usize) -> bool,
+    ) {
+        let cell = |(n, text)| if is_text(n) { Cell::Text(text) } else { Cell::Number(text) };
+        self.table(heads, rows.into_iter().map(|row| row.into_iter().enumerate().map(cell).collect()));
+    }
+
+    /// Adds remarks below a heading, if there are any.
+    pub fn remarks(&mut self, remarks: Vec<String>) {
+        if !remarks.is_empty() {
+            self.heading("Remarks");
+            self.list(remarks);
+        }
+    }
+
     /// Adds a table that is folded on a page: at first it shows only this title.
     pub fn folded(
         &mut self,

@@ -4,11 +4,13 @@
 mod bars;
 mod chart;
 mod document;
+mod scale;
 mod ticks;
 
 pub use bars::{Bars, Values};
-pub use chart::{Axis, Chart, Scale, Series, Style};
+pub use chart::{Axis, Chart, Series, Style};
 pub use document::{Cell, Document, all_written, write_file};
+pub use scale::Scale;
 
 use plotters::coord::Shift;
 use plotters::prelude::*;

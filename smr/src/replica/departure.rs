@@ -1,6 +1,7 @@
 //! How a replica leaves: the leader takes it out of the voters first.
 
 use super::{Replica, Role};
+use crate::departure::Departure;
 use crate::preset::{Detector, Guard};
 use crate::service::Service;
 use crate::takeover::config_of;
@@ -8,17 +9,6 @@ use obol_fabric::{Address, Incarnation, Instant, Nanos};
 
 /// A replica that does not vote leaves when it has reported that to the leader for this long.
 const LEAVE_AFTER: Nanos = Nanos::from_millis(5);
-
-/// What becomes of the store when a replica leaves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Departure {
-    /// The others continue, or this replica had nothing.
-    Left,
-    /// No other replica has the store.
-    Last,
-    /// The others cannot continue, at least not yet.
-    Pending,
-}
 
 impl<S: Service, D: Detector, G: Guard> Replica<S, D, G> {
     /// It is to leave: the leader first takes it out of the voters, so that the others can go on without

@@ -9,7 +9,6 @@ mod roles;
 mod stall;
 mod status;
 
-pub use departure::Departure;
 pub use pace::Pace;
 pub use status::ReplicaState;
 

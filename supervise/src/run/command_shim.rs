@@ -3,19 +3,17 @@
 //! dies, or says that the command takes too long, it kills all of it.
 
 use super::listen;
-use super::program::{Environment, NOT_EXECUTABLE, Tied, code, kill_descendants, not_executed};
+use super::program::{Input, NOT_EXECUTABLE, Tied, Word, code, kill_descendants, not_executed};
 use obol_fabric::Nanos;
 use obol_fabric::host::supervise::{self, Reaped};
-use obol_fabric::host::this_program;
 use obol_fabric::host::{Held, Process, sched};
 use obol_term::output::Failure;
 use signal_hook::consts::{SIGCHLD, SIGTERM};
-use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Command, ExitCode, ExitStatus, Stdio};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitCode, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
@@ -23,31 +21,6 @@ use std::time::Duration;
 const KILL_EVERY: Duration = Duration::from_millis(2);
 /// One wait for the end of `run`; another one follows.
 const WAIT: Nanos = Nanos::from_secs(3600);
-
-/// Whose the shim's standard input is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Input {
-    /// The shim's channel, on which it reports how the command ended; descendants may live on.
-    Shim,
-    /// The command's. When it ends, what it left behind is ended as well.
-    Command,
-}
-
-/// A command of this program that runs these words under a shim.
-pub(super) fn under_shim(words: &[OsString], environment: &Environment, input: Input) -> io::Result<Command> {
-    let mut command = this_program::command()?;
-    command.args(["command-shim", "--parent", &std::process::id().to_string()]);
-    if input == Input::Command {
-        command.arg("--feeds");
-    }
-    command.arg("--").args(words).envs(environment.iter().map(|(key, value)| (key, value)));
-    // Ctrl-C in a terminal is for `run`, whose hooks have something to do then.
-    command.process_group(0);
-    Ok(command)
-}
-
-/// A shim's report of its command's end: the status of `wait`.
-pub(super) type Word = [u8; 4];
 
 enum Event {
     Child,

@@ -1,9 +1,8 @@
 //! The hook that stays: started once, it reads a line on its standard input for each event that the
 //! other hooks are started for. Starting a program takes longer than all the rest of a failover.
 
-use super::command_shim::{Input, under_shim};
-use super::hooks::{Call, names};
-use super::program::{Children, Environment, ShimHandle};
+use super::call::{Call, names};
+use super::program::{Children, Environment, Input, ShimHandle, under_shim};
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;

@@ -1,11 +1,12 @@
 //! Hooks: the operator's programs for views and losses. One runs at a time, in the order of events;
 //! of views that pile up meanwhile only the newest is reported.
 
+use super::call::{Call, names};
 use super::feed::Feed;
 use super::journal::{Journal, Message};
 use super::program::{Children, Environment, code, execute, words};
-use obol_fabric::{Incarnation, ViewId};
-use obol_membership::{Kind, View};
+use obol_fabric::ViewId;
+use obol_membership::View;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -14,23 +15,6 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-
-/// A call of a hook.
-pub(super) enum Call {
-    /// A view is active in which the program is a member.
-    View { view: Arc<View>, own: Incarnation },
-    /// The program is not a member any more, or is about to leave because it was asked to end.
-    Lost { why: String, own: Incarnation },
-}
-
-impl Call {
-    const fn name(&self) -> &'static str {
-        match self {
-            Self::View { .. } => "on-view",
-            Self::Lost { .. } => "on-lost",
-        }
-    }
-}
 
 /// What hooks there are, and how they run.
 pub(super) struct Setup {
@@ -69,12 +53,6 @@ impl Setup {
         }
         environment
     }
-}
-
-/// The applications of a view, oldest first.
-pub(super) fn names(view: &View) -> String {
-    let names: Vec<&str> = view.of_kind(Kind::App).map(|member| member.name.as_str()).collect();
-    names.join(" ")
 }
 
 #[derive(Default)]

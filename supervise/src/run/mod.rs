@@ -5,6 +5,7 @@
 //! process between the two, the shim, is the program's parent. The membership is never given up
 //! before the shim has proved that nothing of the program runs.
 
+mod call;
 mod command_shim;
 mod feed;
 mod group;
@@ -22,8 +23,9 @@ pub use program::{Tied, exec_with_parent};
 pub use restart::Policy;
 
 use crate::logging;
+use call::Call;
 use group::Group;
-use hooks::{Call, Hooks, Setup};
+use hooks::{Hooks, Setup};
 use journal::{Journal, Message};
 use membership::{End, Life, MembershipEvent};
 use obol_fabric::host::{Cluster, NameClaim, Process};

@@ -1,9 +1,8 @@
 //! Commands that `run` starts for itself, hooks for example: none of them outlives it. How programs
 //! end, in words and codes.
 
-use super::command_shim::{Input, Word, under_shim};
 use obol_fabric::Nanos;
-use obol_fabric::host::{Held, Process, children, reap, sched, supervise};
+use obol_fabric::host::{Held, Process, children, reap, sched, supervise, this_program};
 use obol_term::output::{self, Failure};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -108,6 +107,31 @@ pub(super) fn how(status: ExitStatus) -> String {
 pub(super) fn words(command: &OsStr, by_shell: bool) -> Vec<OsString> {
     if by_shell { vec![SHELL.into(), "-c".into(), command.into()] } else { vec![command.into()] }
 }
+
+/// Whose the shim's standard input is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Input {
+    /// The shim's channel, on which it reports how the command ended; descendants may live on.
+    Shim,
+    /// The command's. When it ends, what it left behind is ended as well.
+    Command,
+}
+
+/// A command of this program that runs these words under a shim.
+pub(super) fn under_shim(words: &[OsString], environment: &Environment, input: Input) -> io::Result<Command> {
+    let mut command = this_program::command()?;
+    command.args(["command-shim", "--parent", &std::process::id().to_string()]);
+    if input == Input::Command {
+        command.arg("--feeds");
+    }
+    command.arg("--").args(words).envs(environment.iter().map(|(key, value)| (key, value)));
+    // Ctrl-C in a terminal is for `run`, whose hooks have something to do then.
+    command.process_group(0);
+    Ok(command)
+}
+
+/// A shim's report of its command's end: the status of `wait`.
+pub(super) type Word = [u8; 4];
 
 /// Runs a command to its end; `None` if it took too long and was killed with all that it had
 /// started. What it has left behind may run on, as an orphan.

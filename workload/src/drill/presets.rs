@@ -1,7 +1,7 @@
 //! Presets of replicated state machines beside each other under the same faults.
 
 use super::{APPS, CLUSTER, POLL_EVERY};
-use crate::kv::failover::Actives;
+use crate::failovers::Actives;
 use crate::smr::clients;
 use crate::smr::replicas::{self, Replicas};
 use crate::smr::store::Store;
@@ -13,7 +13,7 @@ use obol_fabric::host::clock;
 use obol_fabric::{Instant, Nanos, ViewId};
 use obol_profiles::Profile;
 use obol_smr::Preset;
-use obol_supervise::running::{Running, START_TIMEOUT, Shape};
+use obol_supervise::running::{Running, Shape};
 use obol_term::output::{self, Failure};
 use std::path::Path;
 use std::sync::Arc;
@@ -92,9 +92,7 @@ impl Run<'_> {
 
     /// All repetitions on one store.
     fn store(&self, measuring: &mut Measuring, answers: &mut Answers) -> Result<End, Failure> {
-        let (profile, patience) = (self.options.profile, START_TIMEOUT);
-        let shape =
-            Shape { name: CLUSTER, profile, apps: APPS, caches: 0, hosts: None, patience, logs: false };
+        let shape = Shape::new(CLUSTER, self.options.profile, APPS);
         let running = Running::start(self.root, &shape)?;
         if self.stop.load(Ordering::Relaxed) {
             return Ok(End::Interrupted);

@@ -17,7 +17,7 @@ use obol_replica::{ClientMember, Work};
 use obol_server::POLL_INTERVAL;
 use obol_server::smr::{ask, failure};
 use obol_smr::{Client, KeyValue, Operation};
-use obol_supervise::running::{Running, START_TIMEOUT, Shape};
+use obol_supervise::running::{Running, Shape};
 use obol_term::output::{self, Failure};
 use std::path::Path;
 use std::sync::Arc;
@@ -338,15 +338,7 @@ fn play(
     stop: &AtomicBool,
     timeline: &mut Timeline,
 ) -> Result<(), Failure> {
-    let shape = Shape {
-        name: CLUSTER,
-        profile,
-        apps: APPS,
-        caches: 0,
-        hosts: None,
-        patience: START_TIMEOUT,
-        logs: false,
-    };
+    let shape = Shape::new(CLUSTER, profile, APPS);
     let running = Running::start(root, &shape)?;
     let mut site = running.site()?;
     obol_replica::for_requests(&mut site);

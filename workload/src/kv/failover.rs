@@ -2,13 +2,14 @@
 //! at the next one, beside the failover of the membership for the very same kill.
 
 use super::servers::{POLL_EVERY, Servers};
+use crate::failovers::{Failovers, Gap, Victims, measure};
 use obol_fabric::host::clock;
 use obol_fabric::{Drive, Incarnation, Instant, Name, ViewId};
 use obol_kv::{Client, Operation, Status};
 use obol_membership::recorder::{EventKind, Record};
 use obol_node::Site;
 use obol_observe::Observer;
-use obol_observe::stats::{Distribution, Summary};
+use obol_observe::stats::Summary;
 use obol_server::POLL_INTERVAL;
 use obol_server::kv::{Session, Work, area, client, join};
 use obol_term::output::Failure;
@@ -17,7 +18,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
 
 /// Servers: one that dies, one that takes over, and one that becomes the backup.
@@ -26,18 +27,6 @@ const SERVERS: usize = 3;
 const KEYS: u64 = 16;
 /// So that every shard has some of them.
 const _: () = assert!(KEYS >= 2 * obol_kv::SHARDS_MAX as u64);
-/// A client without an answer after this time hangs.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
-
-/// What a client saw.
-struct Gap {
-    /// Its last success at the old primary, and its first at the new one.
-    last: Instant,
-    first: Instant,
-    /// The view that named the new one.
-    view: ViewId,
-}
-
 /// A client with one operation at a time.
 struct Asking<'a> {
     tx: &'a Sender<Gap>,
@@ -107,87 +96,35 @@ pub struct Report {
     pub ratio_p99: Option<f64>,
 }
 
-/// When each process first reported that a view was active.
-#[derive(Debug, Default)]
-pub struct Actives(BTreeMap<(ViewId, Name), Instant>);
-
-impl Actives {
-    /// Handles the messages since the last call.
-    pub fn hear(&mut self, observer: &mut Observer) {
-        for seen in observer.events().iter().filter(|seen| seen.event.record.kind == EventKind::Active) {
-            self.0.entry((ViewId(seen.event.record.a), seen.process)).or_insert(seen.event.at);
-        }
+impl Victims for Servers<'_> {
+    fn redundant(&mut self) -> Result<usize, Failure> {
+        Servers::redundant(self)
     }
 
-    /// Whether any process has reported this view or a later one.
-    pub fn any(&self, view: ViewId) -> bool {
-        self.0.range((view, Name::default())..).next().is_some()
+    fn kill(&mut self, place: usize) -> Result<(), Failure> {
+        self.running[place].end();
+        Ok(())
     }
 
-    /// When the last process did, of this view or the next that came to be active: two deaths may
-    /// be two views at once. Reports of it and of earlier ones are dropped.
-    pub fn take_last(&mut self, view: ViewId) -> Option<Instant> {
-        let (first, _) = *self.0.range((view, Name::default())..).next()?.0;
-        let later = self.0.split_off(&(ViewId(first.0.saturating_add(1)), Name::default()));
-        let until = std::mem::replace(&mut self.0, later);
-        until.range((first, Name::default())..).map(|(_, at)| *at).max()
+    /// It is started again once it is reaped.
+    fn restore(&mut self, place: usize) -> Result<(), Failure> {
+        self.running[place].reap()
     }
 }
 
-fn measure(
-    servers: &mut Servers<'_>,
-    observer: &mut Observer,
-    gaps: &Receiver<Gap>,
-    count: u32,
-    pause: Duration,
-) -> Result<Report, Failure> {
-    let (mut failover, mut client) = (Distribution::new(), Distribution::new());
-    let next = || {
-        let gap = gaps.recv_timeout(ANSWER_TIMEOUT);
-        gap.map_err(|_| Failure::Failed(format!("the client had no answer within {ANSWER_TIMEOUT:?}")))
-    };
-    // It reports its first success, too.
-    next()?;
-    let (mut actives, mut last) = (Actives::default(), None::<(Instant, ViewId)>);
-    for n in 0..=count {
-        let primary = servers.redundant()?;
-        std::thread::sleep(pause);
-        // By now all members have reported the failover before.
-        actives.hear(observer);
-        if let Some((killed, view)) = last.take()
-            && let Some(active) = actives.take_last(view)
-        {
-            failover.add(active.since(killed));
+impl Report {
+    fn of(failovers: &Failovers) -> Self {
+        let (failover_us, client_us) = (failovers.members.summary(), failovers.client.summary());
+        let ratio = |of: f64, to: f64| of / to.max(0.001);
+        Self {
+            drill: "app",
+            count: failovers.client.len(),
+            ratio_p50: client_us.p50.zip(failover_us.p50).map(|(of, to)| ratio(of, to)),
+            ratio_p99: client_us.p99.zip(failover_us.p99).map(|(of, to)| ratio(of, to)),
+            failover_us,
+            client_us,
         }
-        if n == count {
-            break;
-        }
-        // What came before is not news.
-        while gaps.try_recv().is_ok() {}
-        let killed = clock::now();
-        servers.running[primary].end();
-        // Another one may have reported late.
-        let gap = loop {
-            let gap = next()?;
-            if gap.first > killed {
-                break gap;
-            }
-        };
-        // Its death is reported before it is over.
-        servers.running[primary].reap()?;
-        client.add(gap.first.since(gap.last));
-        last = Some((killed, gap.view));
     }
-    let (failover_us, client_us) = (failover.summary(), client.summary());
-    let ratio = |of: f64, to: f64| of / to.max(0.001);
-    Ok(Report {
-        drill: "app",
-        count: client.len(),
-        ratio_p50: client_us.p50.zip(failover_us.p50).map(|(of, to)| ratio(of, to)),
-        ratio_p99: client_us.p99.zip(failover_us.p99).map(|(of, to)| ratio(of, to)),
-        failover_us,
-        client_us,
-    })
 }
 
 /// Kills primaries and measures the outage of a client.
@@ -217,8 +154,8 @@ pub fn run(root: &Path, cluster: Name, count: u32, pause: Duration, shards: u32)
     };
     let client = std::thread::Builder::new().name("obol-kv-client".to_owned()).spawn(run);
     let client = client.map_err(Failure::failed)?;
-    let report = measure(&mut servers, &mut observer, &gaps, count, pause);
+    let failovers = measure(&mut servers, &mut observer, &gaps, count, pause, true);
     stop.store(true, Ordering::Relaxed);
     client.join().map_err(|_| Failure::Failed("the client panicked".to_owned()))??;
-    report
+    failovers.map(|failovers| Report::of(&failovers))
 }

@@ -1,5 +1,6 @@
 //! Replicas of a store that a command starts and ends, and hears of by what they print.
 
+use crate::failovers::Victims;
 use crate::process::{POLL_INTERVAL, Process, SERVE_TIMEOUT, living};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -209,5 +210,19 @@ impl<'a> Replicas<'a> {
         self.running[place].child.wait().map_err(Failure::failed)?;
         self.running[place] = self.replica(place, &[])?;
         Ok(())
+    }
+}
+
+impl Victims for Replicas<'_> {
+    fn redundant(&mut self) -> Result<usize, Failure> {
+        Replicas::redundant(self)
+    }
+
+    fn kill(&mut self, place: usize) -> Result<(), Failure> {
+        self.end(place)
+    }
+
+    fn restore(&mut self, place: usize) -> Result<(), Failure> {
+        self.restart(place)
     }
 }

@@ -4,7 +4,7 @@
 use crate::drills::engine::journal::{Host, Verdict};
 use obol_fabric::Nanos;
 use obol_observe::named_enum;
-use obol_observe::plot::{Bars, Cell, Document};
+use obol_observe::plot::{Bars, Document};
 use obol_observe::stats::{Distribution, P99_SAMPLES_MIN, Summary, shown};
 use serde::Serialize;
 
@@ -308,21 +308,11 @@ impl Report {
         let title = format!("Replicated stores beside each other: {}", self.verdict.name());
         let mut doc = Document::new(title);
         doc.say(self.explains());
-        let row = |row: [String; 13]| {
-            let cells = row.into_iter().enumerate();
-            cells
-                .map(|(n, text)| if n < TEXT_COLUMNS { Cell::text(text) } else { Cell::number(text) })
-                .collect()
-        };
-        doc.table(&HEADS, self.rows().into_iter().map(row));
+        doc.rows(&HEADS, self.rows(), |column| column < TEXT_COLUMNS);
         if let Some(bars) = self.bars() {
             doc.figure("waits", bars, "Waits of clients around the fault, and failovers of the members.");
         }
-        let remarks = self.remarks();
-        if !remarks.is_empty() {
-            doc.heading("Remarks");
-            doc.list(remarks);
-        }
+        doc.remarks(self.remarks());
         doc
     }
 }

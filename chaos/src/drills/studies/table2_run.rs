@@ -7,7 +7,7 @@ use crate::drills::{Host, Journal, Verdict};
 use crate::floor::Floors;
 use obol_fabric::host::sched::Slice;
 use obol_profiles::Profile;
-use obol_supervise::running::{Running, START_TIMEOUT, Shape};
+use obol_supervise::running::{Running, Shape};
 use obol_term::output::{self, Failure};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -117,18 +117,7 @@ impl Setting<'_> {
 
     fn start(&self, root: &Path) -> Result<Running, Failure> {
         let caches = if self.caches { CACHES } else { 0 };
-        Running::start(
-            root,
-            &Shape {
-                name: table2::NAME,
-                profile: self.profile,
-                apps: APPS,
-                caches,
-                hosts: None,
-                patience: START_TIMEOUT,
-                logs: false,
-            },
-        )
+        Running::start(root, &Shape { caches, ..Shape::new(table2::NAME, self.profile, APPS) })
     }
 
     /// The drill as it runs here.

@@ -3,7 +3,7 @@
 
 use crate::drillfile::Change;
 use crate::drills::engine::journal::{Host, Verdict};
-use obol_observe::plot::{Axis, Cell, Chart, Document, Series};
+use obol_observe::plot::{Axis, Chart, Document, Series};
 use serde::Serialize;
 
 /// What followed a step.
@@ -129,13 +129,7 @@ impl Timeline {
     pub fn document(&self) -> Document {
         let mut doc = Document::new(format!("{}: {}", self.drill, self.verdict.name()));
         doc.say(self.explains());
-        let row = |row: [String; 8]| {
-            let cells = row.into_iter().enumerate();
-            cells
-                .map(|(n, text)| if n == TEXT_COLUMN { Cell::text(text) } else { Cell::number(text) })
-                .collect()
-        };
-        doc.table(&HEADS, self.rows().into_iter().map(row));
+        doc.rows(&HEADS, self.rows(), |column| column == TEXT_COLUMN);
         if let Some(chart) = self.chart() {
             doc.figure("throughput", chart, "Answered writes over time, and when each step took place.");
         }

@@ -7,6 +7,7 @@
 //! longest gap of each second in any direction between two hosts, since all have one timeout: pauses
 //! that are rare in one direction are extrapolated with those of the others.
 
+pub mod measured;
 mod seconds;
 mod wanted;
 

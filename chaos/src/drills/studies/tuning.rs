@@ -151,15 +151,7 @@ impl Bench<'_> {
     /// renews too seldom to claim the wanted share by then, for up to `times` as long.
     fn measure(&self, profile: &Profile, pause: Nanos, load: Load, times: u32) -> Result<Measured, Failure> {
         self.begun.set(self.begun.get() + 1);
-        let shape = Shape {
-            name: "tune",
-            profile,
-            apps: APPS,
-            caches: 0,
-            hosts: None,
-            patience: START_TIMEOUT,
-            logs: false,
-        };
+        let shape = Shape { patience: START_TIMEOUT, ..Shape::new("tune", profile, APPS) };
         let running = match Running::start(self.root, &shape) {
             Ok(running) => running,
             // Its leases are so short that it does not even begin: that is the result of

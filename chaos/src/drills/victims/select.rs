@@ -6,10 +6,9 @@ use crate::faults::Scope;
 use obol_fabric::host::Cluster;
 use obol_membership::rng::mix;
 use obol_membership::{Kind, renewal_source};
-use obol_node::{Deployment, Network, hosts_here};
+use obol_node::{Deployment, Network};
 use obol_observe::{Deciders, Process, Snapshot};
 use obol_supervise::control::{self, Request};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 #[derive(Clone, Debug)]
@@ -76,18 +75,6 @@ impl StepFault {
         };
         chosen.iter().filter(|c| self.targets.contains(&c.target)).filter(hit)
     }
-}
-
-/// The directory of the cluster in which an `obol up` listens: that of this host, or of another one
-/// that is this machine.
-pub fn supervised_directory(cluster: &Cluster) -> Option<PathBuf> {
-    let listens = |dir: &PathBuf| dir.join(control::SOCKET).exists();
-    let own = cluster.dir().to_owned();
-    if listens(&own) {
-        return Some(own);
-    }
-    let root = own.parent()?;
-    hosts_here(root, cluster.name()).values().map(|name| root.join(name.as_str())).find(listens)
 }
 
 /// A snapshot whose processes are those of all hosts that a cue reaches: over RDMA, of this one.

@@ -3,10 +3,10 @@
 use super::accountable::{self, Approve, Audit, HaltDrills};
 use super::detectors::DrillDetectors;
 use super::format::Format;
+use super::options::{DrillFile, DrillReplay, DrillRun, Json};
 use super::running::{go, simulate};
 use super::smr::DrillSmr;
-use crate::logging::LogOptions;
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use obol_chaos::drillfile::{self, Drill, ReportFiles};
 use obol_chaos::drills::agent::ssh::{Login, Ssh};
 use obol_chaos::drills::audit::approval::Source;
@@ -15,19 +15,16 @@ use obol_chaos::drills::engine::attended::{How, report};
 use obol_chaos::drills::engine::progress;
 use obol_chaos::drills::studies::table2;
 use obol_chaos::drills::{self, Fleet, Probed};
-use obol_config::duration;
 use obol_fabric::host::this_program;
 use obol_fabric::{Name, Nanos};
 use obol_observe::Observer;
 use obol_supervise::signals;
 use obol_term::output::{self, Failure};
 use serde::Serialize;
-use std::fmt::Display;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 /// Drills from files.
 #[derive(Debug, Subcommand)]
@@ -104,89 +101,6 @@ pub(crate) enum DrillCommand {
     Audit(Audit),
     /// Undo what a drill left behind when its processes were killed; idempotent
     Recover(Json),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct DrillRun {
-    #[command(flatten)]
-    pub(crate) file: DrillFile,
-    /// How the result is printed: for people, as one JSON object, as JUnit XML, or for people with
-    /// workflow commands that annotate the file on GitHub
-    #[arg(long, value_enum, default_value_t = Format::Text, conflicts_with = "json")]
-    pub(crate) format: Format,
-    /// Repetitions, in place of the file's
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub(crate) count: Option<u32>,
-    /// Pause between repetitions, in place of the file's
-    #[arg(long, value_name = "TIME", value_parser = duration::argument)]
-    pub(crate) gap: Option<Duration>,
-    /// Report each step on standard error as a line of JSON, and stop when that is closed (asked
-    /// for by the console)
-    #[arg(long, hide = true)]
-    pub(crate) progress: bool,
-    /// Run it in the simulator, on a cluster of 3 coordinators, 3 app nodes and, where the drill
-    /// hits any, 3 lease caches: no process is touched, and the same drill gives the same result
-    #[arg(long, conflicts_with_all = ["ssh", "no_fence"])]
-    pub(crate) sim: bool,
-    /// Confirm a drill that requires confirmation
-    #[arg(long)]
-    pub(crate) yes: bool,
-    /// Directory for the files of the report, which must not exist yet [default: drill-NAME-N where
-    /// the drill names files]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
-    /// The approval of another user, where the drill asks for one [default: FILE.approval]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) approval: Option<PathBuf>,
-    /// Let the fault agent inject on this host, by your own ssh: your configuration, agent and
-    /// known hosts; it never prompts. Not for a cluster of several hosts, whose file names them
-    #[arg(long, value_name = "[USER@]HOST")]
-    pub(crate) ssh: Option<Ssh>,
-    /// A configuration for ssh in place of your own, also for the other hosts of a cluster of several
-    #[arg(long, value_name = "FILE")]
-    pub(crate) ssh_config: Option<PathBuf>,
-    /// The path of obol on other hosts [default: as here]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) ssh_program: Option<PathBuf>,
-    /// table2 only: measure each cell without fences as well, so that failovers wait for leases as
-    /// in the paper
-    #[arg(long)]
-    pub(crate) no_fence: bool,
-    /// With --sim or table2: the profile of the clusters, a name or a file
-    #[arg(long, value_name = "NAME|FILE", default_value = "laptop")]
-    pub(crate) profile: String,
-    #[command(flatten)]
-    pub(crate) log: LogOptions,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct DrillReplay {
-    /// A scenario file of `obol sim shrink`
-    #[arg(value_name = "FILE")]
-    pub(crate) script: PathBuf,
-    /// Confirm the scenario's faults
-    #[arg(long)]
-    pub(crate) yes: bool,
-    /// Print one JSON object for scripts
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct DrillFile {
-    /// A built-in drill (`obol drill list`), or a file if it has a '/' or ends in .toml
-    #[arg(value_name = "FILE|NAME")]
-    pub(crate) drill: String,
-    /// Print one JSON object for scripts
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct Json {
-    /// Print one JSON object for scripts
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// Reports of one drill that a directory holds by numbers.
@@ -480,15 +394,8 @@ fn run_file(root: &Path, cluster: Name, options: &DrillRun, format: Format) -> R
 /// Makes the directory for the files that the drill names, or for all where only a directory is
 /// named.
 fn place(drill: &Drill, out: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
-    let refused = |dir: &Path, why: &dyn Display| Failure::Refused(format!("{}: {why}", dir.display()));
     if let Some(dir) = out {
-        return match std::fs::create_dir(dir) {
-            Ok(()) => Ok(Some(dir.to_owned())),
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                Err(Failure::Refused(format!("{} exists; nothing is overwritten", dir.display())))
-            }
-            Err(error) => Err(refused(dir, &error)),
-        };
+        return output::new_directory(dir).map(|dir| Some(dir.to_owned()));
     }
     if drill.report.is_empty() {
         return Ok(None);
@@ -499,7 +406,7 @@ fn place(drill: &Drill, out: Option<&Path>) -> Result<Option<PathBuf>, Failure> 
             Ok(()) => return Ok(Some(dir)),
             // What an earlier run found is evidence, too.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(refused(&dir, &error)),
+            Err(error) => return Err(Failure::refused_at(&dir)(error)),
         }
     }
     Err(Failure::Refused(format!("drill-{}-1 to {REPORTS_MAX} exist; choose a place by --out", drill.id)))

@@ -4,6 +4,7 @@ mod accountable;
 mod detectors;
 mod files;
 mod format;
+mod options;
 mod running;
 mod smr;
 mod table2;

@@ -1,7 +1,7 @@
 //! `obol drill run table2`: the paper's table with clusters of real processes that this command
 //! starts for itself.
 
-use super::files::DrillRun;
+use super::options::DrillRun;
 use super::running::{go, keep_in};
 use crate::logging::LogOptions;
 use obol_chaos::drillfile::Drill;

@@ -3,7 +3,7 @@
 use super::{Detector, Measured};
 use crate::drills::engine::journal::{Host, Verdict};
 use obol_fide::detectors::Beside;
-use obol_observe::plot::{Cell, Document};
+use obol_observe::plot::Document;
 use obol_observe::stats::shown;
 use serde::Serialize;
 
@@ -137,18 +137,8 @@ impl Report {
     pub fn document(&self) -> Document {
         let mut doc = Document::new(format!("Detectors beside each other: {}", self.verdict.name()));
         self.explains().into_iter().for_each(|text| doc.say(text));
-        let row = |row: [String; 11]| {
-            row.into_iter()
-                .enumerate()
-                .map(|(n, text)| if n < 4 { Cell::text(text) } else { Cell::number(text) })
-                .collect()
-        };
-        doc.table(&HEADS, self.rows().into_iter().map(row));
-        let remarks = self.remarks();
-        if !remarks.is_empty() {
-            doc.heading("Remarks");
-            doc.list(remarks);
-        }
+        doc.rows(&HEADS, self.rows(), |column| column < 4);
+        doc.remarks(self.remarks());
         doc
     }
 }

@@ -258,7 +258,7 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rollout::{Ahead, Subject, judge};
+    use crate::{Ahead, Subject, judge};
     use obol_fabric::Nanos;
     use obol_fabric::ViewId;
     use obol_observe::Percentile;
