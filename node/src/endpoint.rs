@@ -382,6 +382,7 @@ fn ip_config(network: &Network, keys: &Path, profile: &Profile) -> ip::Config {
         detection: profile.ip.detection,
         raises_fences: false,
         keeps_mailbox: false,
+        devices: false,
         pulse: profile.pulse.enabled.then(|| pulse_config(network, &profile.pulse)),
     }
 }
