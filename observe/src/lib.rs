@@ -61,7 +61,7 @@ pub mod view_times;
 pub use absence::Absence;
 pub use deciders::{Deciders, spare};
 pub use gateway::{
-    CERTIFICATE_DAYS_FEW, Gateway, RunningGateway, certificate_days, certificate_warning, least_duty,
+    CERTIFICATE_DAYS_FEW, Gateway, RunningGateway, certificate_days, certificate_warning, least_duties,
 };
 pub use keys::examine_keys;
 pub use load::Load;
