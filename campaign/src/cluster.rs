@@ -249,6 +249,7 @@ impl Cluster {
             forgotten: Vec::new(),
             unsaved: Vec::new(),
             gateway: judge::Gateway::Serves,
+            has_devices: false,
             lost_addresses: Vec::new(),
             newest_since: obol_fabric::Instant::ZERO,
         };

@@ -7,11 +7,10 @@ use obol_fabric::host::multicast::send_from;
 use obol_fabric_verbs::found::Found;
 use obol_fabric_verbs::interfaces::interfaces;
 use obol_identity::{Duty, KEY_FILE, greet, is_open_to_all};
-use obol_node::hosts::Host;
 use obol_node::keys::needed;
 use obol_node::network::Fabric;
 use obol_node::{Hosts, Network};
-use obol_observe::{CERTIFICATE_DAYS_FEW, certificate_days, examine_keys, least_duty};
+use obol_observe::{CERTIFICATE_DAYS_FEW, certificate_days, examine_keys, least_duties};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::path::Path;
@@ -46,16 +45,16 @@ pub(crate) fn check(subject: &Subject<'_>) -> Vec<Finding> {
     }
     if let Some(network) = &own {
         all.extend(mtu(network.address));
-        let least = least_duty(&network.fabric);
+        let least = least_duties(network);
         let named = subject.hosts.and_then(|(hosts, _)| hosts.hosts.get(usize::from(network.host) - 1));
-        let duties = named.map_or_else(|| vec![least], |host| needed(host, least));
+        let duties = named.map_or_else(|| least.clone(), |host| needed(host, &least));
         all.extend(certificate(network, &duties));
     }
     let keys = own.as_ref().and_then(usable_keys);
     match subject.hosts {
         Some((hosts, file)) => all.extend(reach(hosts, file, own.as_ref(), keys)),
         None if own.is_none() => {}
-        None => all.extend(own.iter().flat_map(|own| reach_known(own, keys))),
+        None => all.extend(own.iter().flat_map(|own| reach_known(own, Some(own.address), keys))),
     }
     all
 }
@@ -232,7 +231,7 @@ fn connect(at: SocketAddr) -> io::Result<Nanos> {
 
 /// Whether a gateway is reached and, with keys that this host can use, whether it runs and lets this
 /// host in: the kernel accepts connections for a gateway that is frozen.
-fn gateway(number: usize, at: SocketAddr, keys: Option<&Path>) -> Finding {
+fn gateway(number: usize, at: SocketAddr, keys: Option<&Path>, beside_devices: bool) -> Finding {
     const CHECK: &str = "gateway of a host";
     let greeted = |time| match keys {
         Some(keys) => {
@@ -249,7 +248,11 @@ fn gateway(number: usize, at: SocketAddr, keys: Option<&Path>) -> Finding {
             CHECK,
             format_args!("host {number}, {at}: {error}"),
             (
-                "processes of that host cannot be reached from here; without a majority of the coordinators, no program may act",
+                if beside_devices {
+                    "drills, halts, annotations and pulses do not reach that host from here; its members are reached by RDMA"
+                } else {
+                    "processes of that host cannot be reached from here; without a majority of the coordinators, no program may act"
+                },
                 // Hosts of `obol up --hosts` have addresses that no other host can reach.
                 if at.ip().is_loopback() {
                     format!("`obol start gateway-{number}`; `kill -CONT` if it is frozen")
@@ -276,23 +279,16 @@ fn reach(hosts: &Hosts, file: &Path, own: Option<&Network>, keys: Option<&Path>)
             ),
         ));
     }
-    if matches!(hosts.fabric, Fabric::Ip { .. }) {
-        let others =
-            (1..).zip(&hosts.hosts).filter(|(_, host)| own.is_none_or(|own| own.address != host.address));
-        let at = |host: &Host| SocketAddr::new(host.address, hosts.port);
-        all.extend(others.map(|(number, host)| gateway(number, at(host), keys)));
-    }
+    // Where gateways listen does not depend on the host.
+    let network = hosts.deployment(0, file).ok().and_then(|deployment| deployment.network);
+    all.extend(network.iter().flat_map(|network| reach_known(network, own.map(|own| own.address), keys)));
     all
 }
 
-/// The gateways that a running cluster knows.
-fn reach_known(own: &Network, keys: Option<&Path>) -> Vec<Finding> {
-    if !matches!(own.fabric, Fabric::Ip { .. }) {
-        return Vec::new();
-    }
-    let port = own.coordinators.first().map_or(obol_node::network::PORT, SocketAddr::port);
-    let others = (1..).zip(&own.hosts).filter(|(_, host)| **host != own.address);
-    others.map(|(number, host)| gateway(number, SocketAddr::new(*host, port), keys)).collect()
+/// The gateways of a network, but for that of the own host.
+fn reach_known(network: &Network, own: Option<IpAddr>, keys: Option<&Path>) -> Vec<Finding> {
+    let others = (1..).zip(network.gateways()).filter(|(_, at)| Some(at.ip()) != own);
+    others.map(|(number, at)| gateway(number, at, keys, network.has_devices())).collect()
 }
 
 #[cfg(test)]
@@ -317,9 +313,9 @@ mod tests {
     fn a_gateway_is_reached_or_not() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let at = listener.local_addr().expect("bound");
-        assert_eq!(gateway(2, at, None).severity, Severity::Good);
+        assert_eq!(gateway(2, at, None, false).severity, Severity::Good);
         drop(listener);
-        let gone = gateway(2, at, None);
+        let gone = gateway(2, at, None, false);
         assert!(gone.severity == Severity::Warning && gone.found.contains(&at.to_string()), "{gone:?}");
         assert!(format!("{gone:?}").contains("obol start gateway-2"), "{gone:?}");
     }

@@ -293,8 +293,8 @@ fn of_gateways() -> Vec<Rule> {
             Severity::Critical,
             (format!("{} == 0", MINUTE.series(Derived::GatewayRuns)), "30s"),
             format!("No gateway runs on {OF_HOST}"),
-            "Other hosts cannot reach this one, so its processes are removed from the view: `systemctl status \
-             obol-gateway`."
+            "Other hosts cannot reach this one, so its processes are removed from the view; over RDMA these stay, and \
+             drills, halts and annotations of other hosts do not reach it: `systemctl status obol-gateway`."
                 .to_owned(),
         ),
         rule(

@@ -22,6 +22,9 @@ pub struct Config {
     pub raises_fences: bool,
     /// Whether members may WRITE the value areas of this process's region.
     pub keeps_mailbox: bool,
+    /// Whether members reach each other by RDMA devices. Gateways then have the rest: they execute no
+    /// WRITE or CAS, pass on what goes to the group of drills, and tell members nothing of pulses.
+    pub devices: bool,
     /// How gateways send pulses; `None` if they send none.
     pub pulse: Option<PulseConfig>,
 }
@@ -87,6 +90,7 @@ mod tests {
             detection: Nanos::from_millis(1),
             raises_fences: false,
             keeps_mailbox: false,
+            devices: false,
             pulse: None,
         };
         let hosts = [0, 1, 2, 3, FIRST_FREE, PER_HOST, 2 * PER_HOST + 5, REGIONS].map(|r| config.host_of(r));

@@ -10,6 +10,10 @@
 //! Connections are TLS 1.3 with certificates on both sides ([`obol_identity`]). A gateway grants what
 //! the certificate of the peer's host allows, not what the peer claims.
 //!
+//! In a cluster whose members reach each other by RDMA devices, gateways have what these do not carry:
+//! drills, questions and orders to a host, annotations, pulses, and READs for hosts without a device
+//! ([`Config::devices`]).
+//!
 //! A gateway that does not answer makes all regions of its host unreachable: to others, the host is
 //! silent.
 

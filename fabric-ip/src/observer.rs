@@ -38,9 +38,6 @@ pub enum AskError {
     /// It does not take the question.
     #[error("its gateway refuses: {0}")]
     Refused(LinkError),
-    /// The network of the cluster carries none.
-    #[error("hosts that share memory by RDMA have no gateways")]
-    NoGateways,
 }
 
 /// Reads regions of processes of other hosts.
@@ -118,6 +115,19 @@ impl Observer {
     pub fn others(&self) -> Vec<u8> {
         let hosts = u8::try_from(self.config.gateways.len()).unwrap_or(u8::MAX);
         (1..=hosts).filter(|host| *host != self.host).collect()
+    }
+
+    /// Whether the gateway of a host answers. Blocks as [`Observer::read`] does.
+    pub fn answers(&mut self, host: u8) -> bool {
+        let until = Time::now() + self.patience();
+        let Ok(mut stream) = self.stream(host, self.patience()) else { return false };
+        Request::Ping.encode(&mut stream.output);
+        let ponged = answer(&mut stream, until, |reply| matches!(reply, Reply::Pong { .. }).then_some(()));
+        let answers = ponged.is_ok();
+        if answers {
+            self.gateways.insert(host, stream);
+        }
+        answers
     }
 
     /// Sends an annotation to the gateway of a host. Blocks as [`Observer::read`] does.

@@ -115,6 +115,15 @@ pub enum VerbsError {
 }
 
 impl VerbsError {
+    /// Whether this host, or this program, has no RDMA at all. Any other error is of what there is.
+    pub const fn is_absence(&self) -> bool {
+        match self {
+            Self::NoLibrary { .. } | Self::Static { .. } => true,
+            Self::NoDevice { undriven } => undriven.is_empty(),
+            _ => false,
+        }
+    }
+
     pub(crate) fn failed(call: &'static str, on: impl Into<String>, errno: i32) -> Self {
         Self::Failed { call, on: on.into(), errno }
     }

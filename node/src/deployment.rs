@@ -2,7 +2,7 @@
 //! same two files.
 
 use crate::Network;
-use crate::network::{Fabric, turn};
+use crate::network::turn;
 use obol_config::FileError;
 use obol_fabric::host::HostError;
 use obol_fabric::layout::LimitError;
@@ -172,7 +172,12 @@ impl Deployment {
 
     /// Whether each host has a gateway.
     pub fn has_gateways(&self) -> bool {
-        self.network.as_ref().is_some_and(|network| matches!(network.fabric, Fabric::Ip { .. }))
+        self.network.as_ref().is_some_and(Network::has_gateways)
+    }
+
+    /// Whether one-sided operations, and the datagrams of members, go by RDMA devices.
+    pub fn has_devices(&self) -> bool {
+        self.network.as_ref().is_some_and(Network::has_devices)
     }
 
     /// The same under another label.
@@ -418,6 +423,7 @@ pub fn app_node_names(n: u16) -> [String; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::network::Fabric;
 
     #[test]
     fn a_deployment_comes_back_from_its_directory() {

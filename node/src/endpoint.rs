@@ -1,6 +1,7 @@
 //! A process's endpoint in a cluster, over any fabric: the only place that chooses the fabric.
 
-use crate::network::{Fabric, Network, PORT};
+use crate::keys::{self, KeysError};
+use crate::network::{Fabric, Network};
 use crate::service::ServiceManager;
 use crate::voted::Voted;
 use crate::{Deployment, Site};
@@ -14,16 +15,15 @@ use obol_fabric::{
     Address, Drive, Group, Instant, LinkError, Name, Nanos, Owner, Release, ViewId, Wait, shm,
 };
 use obol_fabric_ip::pulse::Timing;
-use obol_fabric_ip::{self as ip, AskError, GatewayError, Outlets};
+use obol_fabric_ip::{self as ip, GatewayError, Outlets};
 use obol_fabric_verbs::device::DeviceSelector;
 use obol_fabric_verbs::{self as verbs, OpenError};
 use obol_membership::{Kind, Role, View};
 use obol_profiles::{Profile, Pulse, Rdma};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 /// How long a leaving process waits for the view without it; then it exits, and counts as failed.
 pub const LEAVE_TIMEOUT: Nanos = Nanos::from_secs(1);
@@ -86,10 +86,11 @@ pub enum EndpointError {
     /// The gateway cannot start.
     #[error(transparent)]
     Gateway(#[from] GatewayError),
+    /// The keys of a trusted network cannot be made.
+    #[error(transparent)]
+    Keys(#[from] KeysError),
     /// The cluster has no gateways.
-    #[error(
-        "cluster {0} has no gateways: its hosts share memory by RDMA, or there is one only; set fabric = \"ip\" in the file of hosts"
-    )]
+    #[error("cluster {0} is of one host, which needs no gateway: nobody is elsewhere")]
     NoGateway(Name),
     /// It cannot be pinned to the core of the profile.
     #[error(
@@ -226,14 +227,32 @@ impl Site {
         self.place(Owner { kind: NO_KIND, name, region: None, groups: 0 }, Written::Nothing)
     }
 
-    /// Opens the endpoint of a drill's runner or fault agent: no member, and of this kind. Over RDMA,
-    /// whose devices have no group for drills, it is that of one host.
+    /// Opens the endpoint of a drill's runner or fault agent: no member, and of this kind. It reaches
+    /// other hosts by their gateways, whatever the members' fabric.
     pub fn drill(&self, kind: u32, name: Name, groups: u32) -> Result<Endpoint, EndpointError> {
         let owner = Owner { kind, name, region: None, groups };
-        if self.deployment.has_gateways() {
-            return self.place_waiting(owner, Written::Nothing, Wait::Block);
-        }
-        Ok(Backend::Shm(Box::new(shm::Endpoint::open(&self.cluster, owner, Wait::Block)?)).into())
+        let backend = match &self.deployment.network {
+            Some(network) if network.has_gateways() => {
+                self.by_gateways(network, owner, &Written::Nothing, Wait::Block)?
+            }
+            _ => Backend::Shm(Box::new(shm::Endpoint::open(&self.cluster, owner, Wait::Block)?)),
+        };
+        Ok(backend.into())
+    }
+
+    fn by_gateways(
+        &self,
+        network: &Network,
+        owner: Owner,
+        written: &Written,
+        wait: Wait,
+    ) -> Result<Backend, EndpointError> {
+        let config = ip::Config {
+            raises_fences: owner.kind == Kind::LeaseCache as u32,
+            keeps_mailbox: !matches!(written, Written::Nothing),
+            ..ip_config(network, &self.cluster, &self.deployment.profile)
+        };
+        Ok(Backend::Ip(Box::new(ip::open(&self.cluster, owner, wait, &config)?)))
     }
 
     fn open_member(&self, kind: Kind, name: Name, written: Written) -> Result<Endpoint, EndpointError> {
@@ -253,20 +272,12 @@ impl Site {
     }
 
     fn place(&self, owner: Owner, written: Written) -> Result<Endpoint, EndpointError> {
-        self.place_waiting(owner, written, self.deployment.profile.wait)
-    }
-
-    fn place_waiting(&self, owner: Owner, written: Written, wait: Wait) -> Result<Endpoint, EndpointError> {
         let profile = &self.deployment.profile;
+        let wait = profile.wait;
         let backend = match &self.deployment.network {
             None => Backend::Shm(Box::new(shm::Endpoint::open(&self.cluster, owner, wait)?)),
-            Some(network @ Network { fabric: Fabric::Ip { keys }, .. }) => {
-                let config = ip::Config {
-                    raises_fences: owner.kind == Kind::LeaseCache as u32,
-                    keeps_mailbox: !matches!(written, Written::Nothing),
-                    ..ip_config(network, keys, profile)
-                };
-                Backend::Ip(Box::new(ip::open(&self.cluster, owner, wait, &config)?))
+            Some(network @ Network { fabric: Fabric::Ip { .. }, .. }) => {
+                self.by_gateways(network, owner, &written, wait)?
             }
             Some(network) => {
                 let keeps_mailbox = !matches!(written, Written::Nothing);
@@ -285,18 +296,28 @@ impl Site {
 }
 
 impl Deployment {
-    /// Opens the network for reading the regions of other hosts; `None` if the cluster has none.
+    /// Opens the network for reading the regions of other hosts; `None` if the cluster has none. A host
+    /// without a device reads by the gateways of the others.
     pub fn reader(&self, cluster: &Cluster) -> Result<Option<RegionReader>, OpenError> {
         let Some(network) = &self.network else { return Ok(None) };
-        if let Fabric::Ip { keys } = &network.fabric {
-            let config = ip_config(network, keys, &self.profile);
-            let observer = ip::Observer::new(&config, cluster.host(), cluster.nonce(), cluster.layout());
-            return Ok(Some(RegionReader::Ip(Box::new(observer))));
+        let gateways = self.gateways(cluster).map(|observer| RegionReader::Ip(Box::new(observer)));
+        if !network.has_devices() {
+            return Ok(gateways);
         }
         let anonymous = Owner { kind: Kind::App as u32, name: Name::default(), region: None, groups: 0 };
         let config = config(network, &self.profile.rdma, &anonymous);
-        let observer = verbs::Observer::open(&config, cluster.nonce(), cluster.layout())?;
-        Ok(Some(RegionReader::Rdma(Box::new(observer))))
+        match verbs::Observer::open(&config, cluster.nonce(), cluster.layout()) {
+            Err(OpenError::Verbs(error)) if error.is_absence() && gateways.is_some() => Ok(gateways),
+            opened => Ok(Some(RegionReader::Rdma(Box::new(opened?)))),
+        }
+    }
+
+    /// What asks the gateways of the other hosts; `None` if the cluster has none. Nothing is connected
+    /// yet.
+    pub fn gateways(&self, cluster: &Cluster) -> Option<ip::Observer> {
+        let network = self.network.as_ref().filter(|network| network.has_gateways())?;
+        let config = ip_config(network, cluster, &self.profile);
+        Some(ip::Observer::new(&config, cluster.host(), cluster.nonce(), cluster.layout()))
     }
 }
 
@@ -309,21 +330,10 @@ pub enum RegionReader {
 }
 
 impl RegionReader {
-    /// Sends an annotation to the other hosts. Returns whom it did not reach, and why; `None` over a
-    /// network that carries none.
-    pub fn note(&mut self, bytes: &[u8]) -> Option<Vec<(u8, LinkError)>> {
-        let Self::Ip(observer) = self else { return None };
-        let others = observer.others();
-        Some(others.into_iter().filter_map(|host| Some((host, observer.note(host, bytes).err()?))).collect())
-    }
-
-    /// Asks the program of another host's gateway. Blocks until it has answered, or for as long as
-    /// given.
-    pub fn ask(&mut self, host: u8, bytes: &[u8], patience: Duration) -> Result<Vec<u8>, AskError> {
-        match self {
-            Self::Rdma(_) => Err(AskError::NoGateways),
-            Self::Ip(observer) => observer.ask(host, bytes, patience),
-        }
+    /// Whether the regions of a host answer together or not at all, because its gateway reads them. A
+    /// device reaches each by a link of its own.
+    pub const fn reads_by_host(&self) -> bool {
+        matches!(self, Self::Ip(_))
     }
 
     /// Reads a region once. Blocks until its host has answered, or is given up.
@@ -354,11 +364,12 @@ impl Site {
         manager: &mut ServiceManager,
         ready: impl FnOnce(SocketAddr),
     ) -> Result<(), EndpointError> {
-        let Some(network @ Network { fabric: Fabric::Ip { keys }, .. }) = &self.deployment.network else {
-            return Err(EndpointError::NoGateway(self.cluster.name()));
-        };
+        let network = self.deployment.network.as_ref().filter(|network| network.has_gateways());
+        let Some(network) = network else { return Err(EndpointError::NoGateway(self.cluster.name())) };
         let _claim = NameClaim::take(&self.cluster, name)?;
-        let config = ip_config(network, keys, &self.deployment.profile);
+        // Memory that an earlier release has prepared lacks them.
+        keys::trust(network, self.cluster.dir())?;
+        let config = ip_config(network, &self.cluster, &self.deployment.profile);
         let alive = || manager.turned(|| true);
         let ended = ip::serve(&self.cluster, name, &config, stop, outlets, ready, alive);
         manager.stopping();
@@ -373,15 +384,15 @@ fn hosts_of_coordinators(network: &Network) -> Vec<u8> {
 }
 
 /// The configuration of gateways and links, from the network and the profile.
-fn ip_config(network: &Network, keys: &Path, profile: &Profile) -> ip::Config {
-    let port = network.coordinators.first().map_or(PORT, SocketAddr::port);
+fn ip_config(network: &Network, cluster: &Cluster, profile: &Profile) -> ip::Config {
     ip::Config {
-        gateways: network.hosts.iter().map(|host| SocketAddr::new(*host, port)).collect(),
+        gateways: network.gateways(),
         coordinators: hosts_of_coordinators(network),
-        identity: keys.to_owned(),
+        identity: network.gateway_keys(cluster.dir()).to_owned(),
         detection: profile.ip.detection,
         raises_fences: false,
         keeps_mailbox: false,
+        devices: network.has_devices(),
         pulse: profile.pulse.enabled.then(|| pulse_config(network, &profile.pulse)),
     }
 }

@@ -51,7 +51,8 @@ pub struct Hosts {
     pub rdma_keys: Option<PathBuf>,
     /// The multicast groups, over RDMA.
     pub groups: Groups,
-    /// Over IP, the port of all gateways. Over RDMA, the port of coordinator 1 on its host; coordinator n listens n - 1 above.
+    /// Over IP, the port of all gateways. Over RDMA, the port of coordinator 1 on its host; coordinator n listens n - 1 above,
+    /// and gateways 1 below.
     pub port: u16,
     /// The hosts. A host is identified by its index, so new ones are added at the end.
     pub hosts: Vec<Host>,
@@ -285,6 +286,12 @@ fn file(top: &mut Section<'_, '_>, problems: &mut Problems) -> Option<Hosts> {
     let tables = top.need("hosts", "one table for each host, [[hosts]]", tables)?;
     let hosts = hosts(at, tables, problems);
     let (fabric, rdma_keys) = fabric?;
+    if fabric == Fabric::Rdma && port == Some(1) {
+        problems.other(
+            top.place("port"),
+            "port is 1, and over RDMA gateways listen one port below: give a higher one",
+        );
+    }
     Some(Hosts {
         cluster: cluster?.value,
         id: id?.value,

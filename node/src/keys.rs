@@ -4,15 +4,16 @@
 //! certificates, and belongs on none of the hosts.
 
 use crate::hosts::Host;
-use crate::network::print_id;
+use crate::network::{Network, print_id};
 use jiff::{Timestamp, ToSpan, civil::Date, tz::TimeZone};
 use obol_fabric::Name;
-use obol_identity::{AUTHORITIES_FILE, CERTIFICATE_FILE, Duty, KEY_FILE, is_issued_by, uri};
+use obol_identity::{AUTHORITIES_FILE, CERTIFICATE_FILE, Duty, Identity, KEY_FILE, is_issued_by, uri};
 use rcgen::string::Ia5String;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, SanType, date_time_ymd,
 };
+use ring::digest::{SHA256, digest};
 use std::fs::{DirBuilder, OpenOptions, read_to_string, rename};
 use std::io::{ErrorKind, Write};
 use std::net::IpAddr;
@@ -23,6 +24,18 @@ use std::path::{Path, PathBuf};
 pub const AUTHORITY_KEY_FILE: &str = "ca.key";
 /// How long the authority's certificate is valid, in years.
 const AUTHORITY_YEARS: i16 = 10;
+/// What the key of the authority of a trusted network is made of, besides the cluster's identity.
+const KNOWN_AUTHORITY: &[u8] = b"obol: the authority of a network that is trusted";
+/// An Ed25519 key in PKCS #8 up to its 32 bytes (RFC 8410, 7).
+const ED25519_PKCS8: [u8; 16] =
+    [0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
+/// What processes do that use the keys of a trusted network: gateways, fault agents and runners of
+/// drills, and observers. Members reach each other without keys there.
+const TRUSTED_DUTIES: [Duty; 3] = [Duty::Gateway, Duty::Agent, Duty::Observer];
+/// How long they are valid, in days: they are made anew after each boot.
+const TRUSTED_DAYS: u16 = 3650;
+/// With fewer days left they are made anew.
+const TRUSTED_DAYS_FEW: u32 = 365;
 /// Modes of the files: keys are for their owner alone.
 const KEY_MODE: u32 = 0o600;
 const CERTIFICATE_MODE: u32 = 0o644;
@@ -129,6 +142,17 @@ impl Authority {
         Ok((Self { id, issuer: Issuer::new(params, key), certificate, is_new: true }, text))
     }
 
+    /// That of a network which is trusted. Its key follows from the cluster's identity, so each host makes
+    /// its own certificate, and who knows the identity can make one: see [`trust`].
+    fn known(id: u64) -> Result<Self, rcgen::Error> {
+        let mut params = authority_of(Name::default(), id);
+        validity(&mut params, today().saturating_add(i64::from(AUTHORITY_YEARS).years()));
+        let seed = digest(&SHA256, &[KNOWN_AUTHORITY, &id.to_be_bytes()].concat());
+        let key = KeyPair::try_from([&ED25519_PKCS8, seed.as_ref()].concat())?;
+        let certificate = params.self_signed(&key)?.pem();
+        Ok(Self { id, issuer: Issuer::new(params, key), certificate, is_new: true })
+    }
+
     /// Reads the authority of a cluster from a directory, or makes one there.
     pub fn open(all: &Path, cluster: Name, id: u64) -> Result<Self, KeysError> {
         directory(all)?;
@@ -198,12 +222,31 @@ impl Authority {
     }
 }
 
+/// Makes the keys of this host's gateway in the cluster's directory, if the network is trusted
+/// (`keys = "none"`) and they are not there. Such a network lets in who knows the cluster's identity,
+/// which is in clear in its packets; so do these keys, and no more is claimed for them.
+pub fn trust(network: &Network, dir: &Path) -> Result<(), KeysError> {
+    if network.keys().is_some() || !network.has_gateways() {
+        return Ok(());
+    }
+    let is_good = |identity: Identity| {
+        identity.fault(network.id, network.host, network.address, &TRUSTED_DUTIES).is_none()
+            && identity.days_left().is_some_and(|days| days >= TRUSTED_DAYS_FEW)
+    };
+    if Identity::load(dir).is_ok_and(is_good) {
+        return Ok(());
+    }
+    let wrong = |error| KeysError::Key { path: dir.join(KEY_FILE), error };
+    let authority = Authority::known(network.id).map_err(wrong)?;
+    authority.issue(dir, network.address, network.host, &TRUSTED_DUTIES, TRUSTED_DAYS)
+}
+
 /// What the processes that the file of hosts names need, besides the least that every host does.
-pub fn needed(host: &Host, least: Duty) -> Vec<Duty> {
+pub fn needed(host: &Host, least: &[Duty]) -> Vec<Duty> {
     let coordinator = host.coordinator.map(|_| Duty::Coordinator);
     let cache = (!host.caches.is_empty()).then_some(Duty::Cache);
     let agent = (!host.agents.is_empty()).then_some(Duty::Agent);
-    [least].into_iter().chain(coordinator).chain(cache).chain(agent).collect()
+    least.iter().copied().chain(coordinator).chain(cache).chain(agent).collect()
 }
 
 /// What processes of a host may be. Programs with a core of their own, and operators, are members
@@ -262,6 +305,54 @@ mod tests {
         assert!(!at.path().join(AUTHORITY_KEY_FILE).exists());
         set(0o775);
         open(at.path(), ID).expect("its group is trusted");
+    }
+
+    #[test]
+    fn hosts_of_a_trusted_network_make_keys_that_the_others_accept_and_no_other_cluster_does() {
+        let at = tempfile::tempdir().expect("made");
+        let address = |host: u8| IpAddr::from([10, 0, 0, host]);
+        let network = |id, host| Network {
+            host,
+            hosts: vec![address(1), address(2)],
+            ..Network::local(id, address(host), 7471, 1)
+        };
+        let made = |id, host| {
+            let dir = at.path().join(format!("{id}-{host}"));
+            trust(&network(id, host), &dir).expect("made");
+            dir
+        };
+        let (one, two, other) = (made(ID, 1), made(ID, 2), made(ID + 1, 2));
+        let fault = |keys: &Path| {
+            let identity = Identity::load(keys).expect("complete");
+            identity.fault(ID, 2, address(2), &TRUSTED_DUTIES).map(|error| error.to_string())
+        };
+        // The certificate of each by what the other trusts: they have not met.
+        let by = |keys: &Path, authority: &Path| {
+            copy(authority.join(AUTHORITIES_FILE), keys.join(AUTHORITIES_FILE)).expect("copied");
+            fault(keys)
+        };
+        assert_eq!(by(&two, &one), None);
+        let said = by(&two, &other).expect("another identity is another authority's");
+        assert!(said.contains("no authority in the ca.pem"), "{said}");
+        // Those that are good stay: a running gateway and its peers have them.
+        let read = |keys: &Path| read_to_string(keys.join(CERTIFICATE_FILE)).expect("read");
+        let before = read(&one);
+        trust(&network(ID, 1), &one).expect("there");
+        assert_eq!(read(&one), before);
+        // Of the bad ones nothing stays.
+        trust(&network(ID, 2), &two).expect("made again");
+        assert_eq!(by(&two, &one), None);
+    }
+
+    #[test]
+    fn keys_of_its_own_has_no_host_that_has_others_or_is_alone() {
+        let at = tempfile::tempdir().expect("made");
+        let alone = Network::local(ID, HOST.0, 7471, 1);
+        let several = Network { hosts: vec![HOST.0; 2], ..alone.clone() };
+        for network in [alone, Network { rdma_keys: Some("keys".into()), ..several }] {
+            trust(&network, at.path()).expect("nothing to do");
+        }
+        assert_eq!(std::fs::read_dir(at.path()).expect("it is there").count(), 0);
     }
 
     #[test]

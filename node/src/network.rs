@@ -10,8 +10,8 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 
-/// The default port: over RDMA of coordinator 1, and coordinator n listens n - 1 above; over IP of
-/// all gateways.
+/// The default port: over RDMA of coordinator 1, and coordinator n listens n - 1 above, gateways 1
+/// below; over IP of all gateways.
 pub const PORT: u16 = 7471;
 /// An address with or without the port of the first coordinator.
 pub fn listen(text: &str) -> Result<SocketAddr, String> {
@@ -133,7 +133,34 @@ impl Network {
         }
     }
 
-    /// The directory of this host's keys; `None` if connections are not authenticated.
+    /// Whether each host has a gateway: all hosts do if there are several, and over IP a single one.
+    pub const fn has_gateways(&self) -> bool {
+        matches!(self.fabric, Fabric::Ip { .. }) || self.hosts.len() > 1
+    }
+
+    /// Whether one-sided operations, and the datagrams of members, go by RDMA devices.
+    pub const fn has_devices(&self) -> bool {
+        matches!(self.fabric, Fabric::Rdma)
+    }
+
+    /// Where the gateways listen, in the order of the hosts; none if they have none.
+    pub fn gateways(&self) -> Vec<SocketAddr> {
+        if !self.has_gateways() {
+            return Vec::new();
+        }
+        let port = self.coordinators.first().map_or(PORT, SocketAddr::port);
+        // Coordinators keep the ports that earlier releases know, each on its host.
+        let port = if self.has_devices() { port.saturating_sub(1) } else { port };
+        self.hosts.iter().map(|host| SocketAddr::new(*host, port)).collect()
+    }
+
+    /// The directory of the keys of this host's gateway. A network that is trusted has keys that the host
+    /// made itself, in the cluster's directory `dir` ([`crate::keys::trust`]).
+    pub fn gateway_keys<'a>(&'a self, dir: &'a Path) -> &'a Path {
+        self.keys().unwrap_or(dir)
+    }
+
+    /// The directory of this host's keys; `None` if the network is trusted.
     pub fn keys(&self) -> Option<&Path> {
         match &self.fabric {
             Fabric::Ip { keys } => Some(keys),
@@ -261,5 +288,18 @@ mod tests {
         assert_eq!(listen("fd00::1").map(|at| at.port()), Ok(7471));
         assert_eq!(listen("[fd00::1]"), listen("fd00::1"));
         assert!(listen("host").is_err());
+    }
+
+    #[test]
+    fn each_of_several_hosts_has_a_gateway_whose_port_no_coordinator_has() {
+        let address = |n: u8| IpAddr::from([10, 0, 0, n]);
+        let one = Network::local(1, address(1), PORT, 3);
+        assert_eq!((one.has_gateways(), one.gateways()), (false, Vec::new()));
+        let several = Network { hosts: vec![address(1), address(2)], ..one };
+        let at = |n, port| SocketAddr::new(address(n), port);
+        assert_eq!(several.gateways(), [at(1, PORT - 1), at(2, PORT - 1)]);
+        assert!(several.gateways().iter().all(|gateway| !several.coordinators.contains(gateway)));
+        let over_ip = Network { fabric: Fabric::Ip { keys: PathBuf::from("keys") }, ..several };
+        assert_eq!(over_ip.gateways(), [at(1, PORT), at(2, PORT)]);
     }
 }

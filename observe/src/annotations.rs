@@ -186,22 +186,15 @@ impl Mark {
     /// Sends it to the other hosts of the cluster, whose gateways write it there. Blocks until each has
     /// answered or is given up.
     pub fn forward(&self, site: &Site) -> Forwarded {
-        if site.deployment.network.is_none() {
-            return Forwarded::All;
-        }
+        let Some(mut gateways) = site.deployment.gateways(&site.cluster) else { return Forwarded::All };
         let bytes = serde_json::to_vec(self).unwrap_or_default();
-        match site.deployment.reader(&site.cluster) {
-            Ok(Some(mut reader)) => match reader.note(&bytes) {
-                None => Forwarded::Not("hosts that share memory by RDMA have no gateways".to_owned()),
-                Some(missed) if missed.is_empty() => Forwarded::All,
-                Some(missed) => {
-                    let each = missed.iter().map(|(host, why)| format!("host {host}: {why}"));
-                    Forwarded::Not(each.collect::<Vec<_>>().join("; "))
-                }
-            },
-            Ok(None) => Forwarded::All,
-            Err(error) => Forwarded::Not(error.to_string()),
+        let mut missed = Vec::new();
+        for host in gateways.others() {
+            if let Err(why) = gateways.note(host, &bytes) {
+                missed.push(format!("host {host}: {why}"));
+            }
         }
+        if missed.is_empty() { Forwarded::All } else { Forwarded::Not(missed.join("; ")) }
     }
 
     /// An annotation that another host has sent, as of now on this host's clock; `None` if it is none.

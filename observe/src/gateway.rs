@@ -1,4 +1,4 @@
-//! The gateway of this host, in a cluster over IP.
+//! The gateway of this host, in a cluster of several.
 
 use crate::keys::examine_keys;
 use crate::observer::Observer;
@@ -6,7 +6,7 @@ use obol_fabric::host::{Cluster, Observed, Process};
 use obol_fabric::{Name, Version};
 use obol_fabric_ip::{self as ip, GatewayCounter};
 use obol_identity::Duty;
-use obol_node::network::Fabric;
+use obol_node::Network;
 use std::time::Duration;
 
 /// A certificate that is valid for fewer days is a warning.
@@ -47,12 +47,12 @@ pub struct Gateway {
     pub fault: Option<String>,
 }
 
-/// The duty that each host's certificate must have: of its gateway, or over RDMA of what reads there.
-pub const fn least_duty(fabric: &Fabric) -> Duty {
-    match fabric {
-        Fabric::Ip { .. } => Duty::Gateway,
-        Fabric::Rdma => Duty::Observer,
-    }
+/// The duties that each host's certificate must have: of its gateway, and over RDMA of what reads
+/// there.
+pub fn least_duties(network: &Network) -> Vec<Duty> {
+    let gateway = network.has_gateways().then_some(Duty::Gateway);
+    let observer = network.has_devices().then_some(Duty::Observer);
+    gateway.into_iter().chain(observer).collect()
 }
 
 /// Whole days.
@@ -63,9 +63,9 @@ pub fn certificate_days(valid_for: Duration) -> Option<u32> {
 impl Gateway {
     /// Reads it; `None` in a cluster without gateways.
     pub fn read(observer: &Observer) -> Option<Self> {
-        let network = observer.deployment().network.as_ref()?;
-        let Fabric::Ip { keys } = &network.fabric else { return None };
+        let network = observer.deployment().network.as_ref().filter(|network| network.has_gateways())?;
         let cluster = observer.cluster();
+        let keys = network.gateway_keys(cluster.dir());
         let (valid_for, fault) = examine_keys(keys, network, &[Duty::Gateway]);
         let running = RunningGateway::find(cluster);
         let last = || {

@@ -48,6 +48,8 @@ pub struct Expected {
     pub unsaved: Vec<(Name, String)>,
     /// The gateway of this host.
     pub gateway: Gateway,
+    /// Whether members reach each other by RDMA devices, not by gateways.
+    pub has_devices: bool,
     /// Addresses of this host that none of its interfaces has any more.
     pub lost_addresses: Vec<IpAddr>,
     /// What the pulses of other hosts show: silent hosts, lost paths.
@@ -80,14 +82,19 @@ impl Gateway {
         }
     }
 
-    fn complaint(self) -> Option<Reason> {
-        let (pid, text) = match self {
+    /// `devices` is whether members reach each other by RDMA devices.
+    fn complaint(self, devices: bool) -> Option<Reason> {
+        let (pid, state, remedy) = match self {
             Self::Serves => return None,
-            Self::Frozen(pid) => {
-                (Some(pid), "the gateway of this host is frozen (stopped): other hosts cannot reach it")
-            }
-            Self::Down => (None, "the gateway of this host is down: other hosts cannot reach it; start it"),
+            Self::Frozen(pid) => (Some(pid), "frozen (stopped)", ""),
+            Self::Down => (None, "down", "; start it"),
         };
+        let cost = if devices {
+            "drills, halts and annotations of other hosts do not reach it"
+        } else {
+            "other hosts cannot reach it"
+        };
+        let text = format!("the gateway of this host is {state}: {cost}{remedy}");
         Some(Reason::new(Fault::Gateway(pid), text))
     }
 }
@@ -274,7 +281,7 @@ pub fn judge(snapshot: &Snapshot, expected: &Expected) -> (Health, Vec<Reason>) 
     reasons.extend(Absence::reasons(missing, absent, fates));
     reasons.extend(missed_reason(&expected.missed, fates));
     reasons.extend(expected.store.as_ref().and_then(Store::complaint).map(Reason::other));
-    reasons.extend(gateway.complaint());
+    reasons.extend(gateway.complaint(expected.has_devices));
     reasons.extend(lost_address_reason(&expected.lost_addresses));
     reasons.extend(expected.pulses.iter().map(|text| Reason::new(Fault::Pulses, text.as_str())));
     if let Some(trouble) = trouble {
@@ -465,6 +472,7 @@ mod tests {
             forgotten: Vec::new(),
             unsaved: Vec::new(),
             gateway: Gateway::Serves,
+            has_devices: false,
             lost_addresses: Vec::new(),
             pulses: Vec::new(),
             newest_since: Instant(1),
@@ -706,9 +714,23 @@ mod tests {
             .expect("made");
         let state = |deployment: &Deployment| Gateway::of(deployment, &site.cluster);
         assert_eq!(state(&deployment), Gateway::Serves, "none is needed");
-        let over_ip = deployment.over(network);
-        assert_eq!(state(&over_ip), Gateway::Down);
-        let complaints = [Gateway::Serves, Gateway::Frozen(7), Gateway::Down].map(Gateway::complaint);
-        assert_eq!(complaints.map(|text| text.is_some()), [false, true, true]);
+        let loopback = [1, 2].map(|n| std::net::Ipv4Addr::new(127, 0, 0, n).into());
+        let by_rdma = obol_node::Network {
+            fabric: obol_node::network::Fabric::Rdma,
+            hosts: loopback.to_vec(),
+            ..network.clone()
+        };
+        let one_by_rdma = obol_node::Network { hosts: Vec::new(), ..by_rdma.clone() };
+        assert_eq!(state(&deployment.clone().over(one_by_rdma)), Gateway::Serves, "it has one host");
+        for several in [network, by_rdma] {
+            assert_eq!(state(&deployment.clone().over(several)), Gateway::Down);
+        }
+        for (devices, cost) in [(false, "other hosts cannot reach it"), (true, "drills, halts")] {
+            let says = |gateway: Gateway| gateway.complaint(devices).map(|reason| reason.text);
+            assert_eq!(says(Gateway::Serves), None);
+            for gateway in [Gateway::Frozen(7), Gateway::Down] {
+                assert!(says(gateway).is_some_and(|text| text.contains(cost)), "{gateway:?}");
+            }
+        }
     }
 }

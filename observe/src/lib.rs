@@ -62,7 +62,7 @@ pub mod warnings;
 pub use absence::Absence;
 pub use deciders::{Deciders, spare};
 pub use gateway::{
-    CERTIFICATE_DAYS_FEW, Gateway, RunningGateway, certificate_days, certificate_warning, least_duty,
+    CERTIFICATE_DAYS_FEW, Gateway, RunningGateway, certificate_days, certificate_warning, least_duties,
 };
 pub use keys::examine_keys;
 pub use load::Load;

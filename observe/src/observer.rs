@@ -673,6 +673,7 @@ impl Observer {
             forgotten: self.forgotten(snapshot),
             unsaved: self.unsaved(),
             gateway: judge::Gateway::of(&self.deployment, &self.cluster),
+            has_devices: self.deployment.has_devices(),
             lost_addresses: self.lost_addresses(processes),
             pulses: self.pulses().map(pulse::complaints).unwrap_or_default(),
             newest_since: self.newest_since.1,

@@ -1,6 +1,6 @@
 //! READs regions of other hosts in threads of their own, because an unreachable host would block the
-//! caller. Over gateways each host has its own thread and connection, so one that is slow or silent
-//! delays no copy of another host's regions.
+//! caller. Each host has its own thread and connections, so one that is slow or silent delays no copy
+//! of another host's regions.
 
 use obol_fabric::host::clock;
 use obol_fabric::remote::RegionCopy;
@@ -73,6 +73,9 @@ pub(crate) trait ReadRegion: Send + 'static {
 
     /// Reads a part of the space of its values, after that.
     fn read_values(&mut self, at: Address, part: Range<u32>) -> Result<Vec<u8>, LinkError>;
+
+    /// Whether the regions of a host answer together or not at all.
+    fn reads_by_host(&self) -> bool;
 }
 
 impl ReadRegion for RegionReader {
@@ -82,6 +85,10 @@ impl ReadRegion for RegionReader {
 
     fn read_values(&mut self, at: Address, part: Range<u32>) -> Result<Vec<u8>, LinkError> {
         Self::read_values(self, at, part)
+    }
+
+    fn reads_by_host(&self) -> bool {
+        Self::reads_by_host(self)
     }
 }
 
@@ -142,7 +149,7 @@ impl State {
 /// Reads regions of other hosts.
 pub(crate) struct RemoteReader {
     interval: Duration,
-    /// By host over gateways; otherwise one reads all.
+    /// By host.
     threads: BTreeMap<u8, HostReader>,
 }
 
@@ -151,24 +158,23 @@ impl RemoteReader {
         Self { interval, threads: BTreeMap::new() }
     }
 
-    /// The last copies of these regions, by number. The regions of each group, which is a host over
-    /// gateways, are READ independently of all others, by a reader that `open` makes. Waits for the
-    /// first READ of newly requested regions, except of hosts that do not answer.
+    /// The last copies of these regions, by number. The regions of each host are READ independently of
+    /// all others, by a reader that `open` makes. Waits for the first READ of newly requested regions,
+    /// except of hosts that do not answer.
     pub(crate) fn copies<R: ReadRegion>(
         &mut self,
         wanted: &BTreeMap<u8, Vec<Wanted>>,
-        by_gateway: bool,
         mut open: impl FnMut() -> Result<R, String>,
     ) -> Result<BTreeMap<u32, Arc<RemoteCopy>>, String> {
-        for group in wanted.keys() {
-            if !self.threads.contains_key(group) {
-                let started = HostReader::start(open()?, self.interval, by_gateway);
-                self.threads.insert(*group, started.map_err(|error| error.to_string())?);
+        for number in wanted.keys() {
+            if !self.threads.contains_key(number) {
+                let started = HostReader::start(open()?, self.interval);
+                self.threads.insert(*number, started.map_err(|error| error.to_string())?);
             }
         }
         // All hosts are asked before any is waited for.
-        for (group, host) in &self.threads {
-            host.want(wanted.get(group).map_or(&[], Vec::as_slice));
+        for (number, host) in &self.threads {
+            host.want(wanted.get(number).map_or(&[], Vec::as_slice));
         }
         let until = time::Instant::now() + FIRST_READ_TIMEOUT;
         for host in self.threads.values() {
@@ -200,19 +206,19 @@ impl RemoteReader {
     }
 }
 
-/// The regions of one host, or of all without gateways, and the thread that READs them.
+/// The regions of one host, and the thread that READs them.
 struct HostReader {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl HostReader {
-    fn start(reader: impl ReadRegion, interval: Duration, by_gateway: bool) -> std::io::Result<Self> {
+    fn start(reader: impl ReadRegion, interval: Duration) -> std::io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let of_thread = Arc::clone(&shared);
         let thread = thread::Builder::new()
             .name("obol-look".to_owned())
-            .spawn(move || read(reader, interval, by_gateway, &of_thread))?;
+            .spawn(move || read(reader, interval, &of_thread))?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
@@ -259,7 +265,8 @@ impl Drop for HostReader {
 }
 
 /// The thread: READs the requested regions repeatedly.
-fn read(mut reader: impl ReadRegion, interval: Duration, by_gateway: bool, shared: &Shared) {
+fn read(mut reader: impl ReadRegion, interval: Duration, shared: &Shared) {
+    let by_host = reader.reads_by_host();
     let idle_after = IDLE_AFTER.max(interval * 3);
     let mut state = shared.state.lock();
     while !state.stop {
@@ -270,7 +277,7 @@ fn read(mut reader: impl ReadRegion, interval: Duration, by_gateway: bool, share
             let asked_at = clock::now();
             let read = match unanswered {
                 // The gateway serves all regions of its host.
-                Some(error) if by_gateway => Err(error),
+                Some(error) if by_host => Err(error),
                 _ => {
                     let is_kept =
                         |found: &&RemoteCopy| found.copy.is_ok() && wanted.values.len() > SMALL_PART;
@@ -289,7 +296,7 @@ fn read(mut reader: impl ReadRegion, interval: Duration, by_gateway: bool, share
                 Ok(_) => state.given_up = false,
                 Err(LinkError::PeerDead) if clock::now().since(asked_at).to_std() >= UNANSWERED_AFTER => {
                     unanswered = Some(LinkError::PeerDead);
-                    state.given_up |= by_gateway;
+                    state.given_up |= by_host;
                 }
                 Err(_) => (),
             }
@@ -315,6 +322,8 @@ mod tests {
 
     /// A host: region 2 does not answer before the test lets it, all others are not there.
     struct Host {
+        /// Whether its regions answer together or not at all.
+        by_host: bool,
         release: Option<Receiver<()>>,
         /// The regions that are READ, and when.
         asked: Sender<(u32, Instant)>,
@@ -334,6 +343,10 @@ mod tests {
         fn read_values(&mut self, _at: Address, _part: Range<u32>) -> Result<Vec<u8>, LinkError> {
             Err(LinkError::PeerReplaced)
         }
+
+        fn reads_by_host(&self) -> bool {
+            self.by_host
+        }
     }
 
     const fn wanted(region: u32) -> Wanted {
@@ -351,8 +364,13 @@ mod tests {
 
     impl Fixture {
         fn new() -> Self {
+            Self::with(true)
+        }
+
+        fn with(by_host: bool) -> Self {
             let ((release, released), (asking, asked)) = (channel(), channel());
-            let hosts = [None, Some(released), None].map(|release| Host { release, asked: asking.clone() });
+            let host = |release| Host { by_host, release, asked: asking.clone() };
+            let hosts = [None, Some(released), None].map(host);
             let wanted = (1..=3).map(|host| (host, vec![wanted(host.into())])).collect();
             let reader = RemoteReader::new(Duration::from_millis(1));
             Self { reader, wanted, hosts: hosts.into(), release, asked }
@@ -361,7 +379,7 @@ mod tests {
         fn copies(&mut self) -> BTreeMap<u32, Arc<RemoteCopy>> {
             let hosts = &mut self.hosts;
             let open = || hosts.pop().ok_or_else(|| "no more hosts".to_owned());
-            self.reader.copies(&self.wanted, true, open).expect("started")
+            self.reader.copies(&self.wanted, open).expect("started")
         }
     }
 
@@ -415,5 +433,19 @@ mod tests {
         assert!(locked.copies.values().all(|found| found.is_silent()));
         drop(locked);
         assert!(fixture.asked.try_iter().all(|(region, _)| region != 4));
+    }
+
+    #[test]
+    fn by_a_device_the_other_regions_of_a_host_are_read_beside_one_that_does_not_answer() {
+        let mut fixture = Fixture::with(false);
+        fixture.wanted.insert(2, vec![wanted(2), wanted(4)]);
+        fixture.copies();
+        fixture.release.send(()).expect("the thread waits");
+        let state = &fixture.reader.threads[&2].shared;
+        let mut locked = state.state.lock();
+        state.changed.wait_while(&mut locked, |state| state.copies.len() < 2);
+        assert!(locked.copies[&2].is_silent() && !locked.copies[&4].is_silent());
+        drop(locked);
+        assert!(fixture.asked.try_iter().any(|(region, _)| region == 4));
     }
 }

@@ -6,11 +6,11 @@ use obol_fabric::host::{Cluster, HostError, is_here};
 use obol_identity::{CERTIFICATE_FILE, KEY_FILE, is_open_to_all};
 use obol_node::endpoint::EndpointError;
 use obol_node::hosts::Host;
-use obol_node::keys::needed;
+use obol_node::keys::{needed, trust};
 use obol_node::network::print_id;
 use obol_node::voted::Voted;
 use obol_node::{Deployment, Hosts, HostsError, Site, SiteError};
-use obol_observe::{certificate_days, certificate_warning, examine_keys, least_duty};
+use obol_observe::{certificate_days, certificate_warning, examine_keys, least_duties};
 use obol_term::output::Failure;
 use serde::Serialize;
 use std::net::IpAddr;
@@ -77,7 +77,7 @@ impl KeysFound {
         let (place, host) = hosts.hosts.iter().enumerate().find(|(_, host)| is_here(host.address))?;
         let network = hosts.deployment(place, file).ok()?.network?;
         let keys = network.keys().filter(|keys| keys.join(CERTIFICATE_FILE).exists())?;
-        let duties = needed(host, least_duty(&network.fabric));
+        let duties = needed(host, &least_duties(&network));
         let (valid_for, fault) = examine_keys(keys, &network, &duties);
         let days = valid_for.and_then(certificate_days);
         let mut warnings: Vec<String> = certificate_warning(days, fault.as_deref()).into_iter().collect();
@@ -145,6 +145,7 @@ pub fn prepare(root: &Path, file: &Path, address: Option<IpAddr>, state: &Path) 
             network.memory_lost.clone_from(&before.memory_lost);
         }
         if site.deployment == deployment {
+            trust_network(&site)?;
             return Ok(Prepared { dir, cluster, host: place + 1, was_ready: true, lost: Vec::new() });
         }
         // What is there is of an older file: processes that run on it must end first.
@@ -157,7 +158,7 @@ pub fn prepare(root: &Path, file: &Path, address: Option<IpAddr>, state: &Path) 
         network.memory_lost.clone_from(&lost);
     }
     match Site::create(root, cluster, deployment) {
-        Ok(_) => {}
+        Ok(site) => trust_network(&site)?,
         Err(error @ SiteError::Fabric(HostError::Stale { .. } | HostError::AlreadyExists { .. })) => {
             return Err(Failure::Refused(format!(
                 "{error}.\nIf that cluster is not needed, `obol down --cluster {cluster}` removes it"
@@ -168,6 +169,12 @@ pub fn prepare(root: &Path, file: &Path, address: Option<IpAddr>, state: &Path) 
     let noted = |number| (EndpointError::MemoryLost { number }, voted(number).path().to_owned());
     let lost = lost.into_iter().map(noted).collect();
     Ok(Prepared { dir, cluster, host: place + 1, was_ready: false, lost })
+}
+
+/// Makes the keys of this host's gateway, if the network is trusted.
+fn trust_network(site: &Site) -> Result<(), Failure> {
+    let network = site.deployment.network.as_ref();
+    network.map_or(Ok(()), |network| trust(network, site.cluster.dir())).map_err(Failure::failed)
 }
 
 /// Removes the memory of a cluster whose processes have ended.

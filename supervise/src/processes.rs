@@ -160,6 +160,8 @@ pub enum Found {
 pub struct Gateway {
     /// The number of its host.
     pub host: u8,
+    /// Whether members reach each other by RDMA devices, without it.
+    pub has_devices: bool,
     region: RegionInfo,
 }
 
@@ -184,7 +186,8 @@ impl Found {
     /// The process that a name or a role stands for; `command` is what the operator asks of it.
     pub fn of(root: &Path, cluster: Name, target: &str, command: &str) -> Result<Self, Failure> {
         if let Some((host, region)) = gateway(root, cluster, target) {
-            return Ok(Self::Gateway(Gateway { host, region }));
+            let has_devices = Site::open(root, cluster).is_ok_and(|site| site.deployment.has_devices());
+            return Ok(Self::Gateway(Gateway { host, has_devices, region }));
         }
         let (observer, snapshot) = locate(root, cluster, target)?;
         let found = find(&snapshot, target, &gateway_names(root, cluster))

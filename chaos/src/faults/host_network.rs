@@ -32,7 +32,13 @@ const DIRECTIONS: [Direction; 2] = [Direction::Egress, Direction::Ingress];
 
 /// Why such faults are not possible in a cluster, or on this host.
 pub(crate) fn refusal(deployment: &Deployment) -> Option<&'static str> {
-    let network = deployment.network.as_ref().filter(|n| n.hosts.len() > 1 && deployment.has_gateways());
+    if deployment.has_devices() {
+        return Some(
+            "layer = \"host\" filters packets, and those of an RDMA adapter pass no filter of the kernel's; netem can impair \
+             soft-RoCE (tests/vm)",
+        );
+    }
+    let network = deployment.network.as_ref().filter(|network| network.hosts.len() > 1);
     let Some(network) = network else {
         return Some("layer = \"host\" is between the hosts of a cluster over IP, and this is none");
     };

@@ -117,14 +117,14 @@ impl<T: LinkFault> Fault for Network<T> {
         if self.layer == Layer::Host {
             return host_network::refusal(planning.deployment);
         }
-        if planning.deployment.has_gateways() {
+        if planning.deployment.has_devices() {
             return Some(
-                "layer = \"fabric\" is of shared memory; this cluster is over IP: see layer = \"host\"",
+                "the links of this cluster belong to its RDMA device, which a drill cannot impair; netem can (tests/vm)",
             );
         }
         if planning.deployment.network.is_some() {
             return Some(
-                "the links of this cluster belong to its RDMA device, which a drill cannot impair; netem can (tests/vm)",
+                "layer = \"fabric\" is of shared memory; this cluster is over IP: see layer = \"host\"",
             );
         }
         let app = planning.targets.contains(&TargetKind::App);

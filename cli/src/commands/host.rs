@@ -102,7 +102,7 @@ profile = "roce"
 # Where each host has its keys; `obol host keys` makes them. keys = "none" trusts anyone who can send packets on the network.
 keys = "/etc/obol/keys"
 
-# Coordinator n listens on port + n - 1 of its host.
+# Coordinator n listens on port + n - 1 of its host, and the gateway of each host on port - 1.
 port = 7471
 
 # Multicast groups of its own, one for the coordinators and one for all.

@@ -35,10 +35,17 @@ pub(crate) fn stop(root: &Path, cluster: Name, args: &Target) -> Result<ExitCode
     match Found::of(root, cluster, &args.target, "stop")? {
         Found::Gateway(gateway) => {
             output::json_or(args.json, &gateway.stop()?, |Ended { name, pid, .. }| {
-                output::line(format_args!(
-                    "stopped {name} (pid {pid}): the other hosts cannot reach host {}, and exclude it until it is started again",
-                    gateway.host
-                ))
+                let host = gateway.host;
+                let cost = if gateway.has_devices {
+                    format!(
+                        "until it is started again, drills, halts and annotations do not reach host {host} from others"
+                    )
+                } else {
+                    format!(
+                        "the other hosts cannot reach host {host}, and exclude it until it is started again"
+                    )
+                };
+                output::line(format_args!("stopped {name} (pid {pid}): {cost}"))
             })?;
             Ok(ExitCode::SUCCESS)
         }

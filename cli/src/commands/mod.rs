@@ -159,7 +159,7 @@ commands! {
     /// An agent process (started by `up`)
     #[command(hide = true)]
     Agent(agent::Named) => agent::run,
-    /// The gateway of this host, in a cluster over IP
+    /// The gateway of this host, in a cluster of several hosts
     #[command(hide = true)]
     Gateway(gateway::Gateway) => gateway::run,
     /// A lease cache process (started by `up`)

@@ -21,7 +21,7 @@ use obol_observe::replacement::Replacement;
 use obol_observe::table;
 use obol_observe::{
     Gateway, Health, Observer, Process, Snapshot, certificate_days, certificate_warning, examine_keys, judge,
-    least_duty, warnings,
+    least_duties, warnings,
 };
 use obol_term::output::{self, Failure};
 use serde::Serialize;
@@ -186,7 +186,7 @@ pub(crate) struct StatusJson<'a> {
     deadbeat: Option<&'static str>,
     /// How coordinators are replaced without an operator; where one looks at flight recorders, too.
     replacement: Option<Replacement>,
-    /// The gateway of this host, in a cluster over IP.
+    /// The gateway of this host, in a cluster of several.
     gateway: Option<GatewayJson>,
     /// By what the hosts know each other, in a cluster over RDMA.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -304,8 +304,7 @@ impl RdmaJson {
         if network.fabric != Fabric::Rdma {
             return None;
         }
-        let duty = least_duty(&network.fabric);
-        let examined = network.keys().map(|keys| examine_keys(keys, network, &[duty]));
+        let examined = network.keys().map(|keys| examine_keys(keys, network, &least_duties(network)));
         let authenticated = examined.is_some();
         let (valid_for, certificate_fault) = examined.unwrap_or_default();
         let certificate_days = valid_for.and_then(certificate_days);
@@ -500,7 +499,9 @@ fn warnings(observer: &Observer, snapshot: &Snapshot) -> Vec<String> {
     });
     let rdma = RdmaJson::of(observer, snapshot)
         .filter(|rdma| rdma.authenticated)
-        .and_then(|rdma| certificate_warning(rdma.certificate_days, rdma.certificate_fault.as_deref()));
+        .and_then(|rdma| certificate_warning(rdma.certificate_days, rdma.certificate_fault.as_deref()))
+        // Members and gateways have the same keys.
+        .filter(|warning| gateway.as_ref() != Some(warning));
     let halted = halt::in_force(observer.cluster().dir());
     let left = left_by_drills(observer.cluster());
     warnings::not_real_time(&observer.deployment().profile, snapshot)

@@ -295,7 +295,7 @@ pub fn serve(
         .map(|pulse| {
             let pulses = Pulses::default();
             let outlets = PulseOutlets {
-                informant: Informant::new(cluster, endpoint.region(), me),
+                informant: Informant::new(cluster, endpoint.region(), me, config.devices),
                 counts: counts.clone(),
                 reports: outlets.pulses.clone(),
                 trace: Arc::clone(&outlets.trace),

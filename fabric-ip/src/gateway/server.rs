@@ -33,6 +33,8 @@ const READY_MAX: usize = 64;
 const WAKE: u64 = 0;
 /// The groups that a process of another host may send to.
 const GROUPS: u32 = Group::Coordinators.bit() | Group::Everyone.bit() | Group::Drills.bit();
+/// The same where members take their datagrams from RDMA devices, and none from their lanes.
+const GROUPS_BESIDE_DEVICES: u32 = Group::Drills.bit();
 
 /// The longest annotation: of a rollout, with a line for each limit and for each that does not hold.
 const NOTE_BYTES_MAX: usize = 4096;
@@ -365,6 +367,13 @@ impl Server {
     fn execute(&mut self, number: u64, request: &Request<'_>) -> u64 {
         let Some(session) = self.sessions.get_mut(&number) else { return 0 };
         match *request {
+            // A device's CAS and a processor's are not atomic with respect to each other, and it is queue pairs
+            // that have permissions to WRITE.
+            Request::Write { .. } | Request::Cas { .. } if self.config.devices => {
+                Reply::Failed(LinkError::Denied).encode(&mut session.stream.output);
+                self.counts.add(GatewayCounter::Denied);
+                0
+            }
             Request::Read { .. } | Request::Write { .. } | Request::Cas { .. } => {
                 let (config, host) = (&self.config, self.links.regions.cluster.host());
                 let is_here = |seat: Seat| config.host_of(seat.region) == Some(host);
@@ -391,7 +400,8 @@ impl Server {
                 encode_sender(session.from, &mut self.buffer);
                 self.buffer.extend_from_slice(bytes);
                 self.links.on_behalf_of(session.payer.host);
-                let lost = self.links.multicast(groups & GROUPS, &self.buffer);
+                let allowed = if self.config.devices { GROUPS_BESIDE_DEVICES } else { GROUPS };
+                let lost = self.links.multicast(groups & allowed, &self.buffer);
                 self.counts.add_all(GatewayCounter::LanesFull, lost);
                 lost
             }

@@ -29,6 +29,8 @@ pub(crate) struct Plan {
     pub(crate) nonce: u64,
     /// Whether there are pulses. Then connections are given up late.
     pulses: bool,
+    /// Whether members reach each other by RDMA devices.
+    devices: bool,
 }
 
 /// The file in a root that says that the gateway has heard pulses.
@@ -44,12 +46,17 @@ impl Plan {
         static NONCE: AtomicU64 = AtomicU64::new(1);
         let [_, _, high, low] = std::process::id().to_be_bytes();
         let nonce = u64::from(std::process::id()) << 32 | NONCE.fetch_add(1, Ordering::Relaxed);
-        Self { net: [high, low, NEXT.fetch_add(1, Ordering::Relaxed)], nonce, pulses: false }
+        Self { net: [high, low, NEXT.fetch_add(1, Ordering::Relaxed)], nonce, pulses: false, devices: false }
     }
 
     /// The same with pulses.
     pub(crate) fn pulsed() -> Self {
         Self { pulses: true, ..Self::new() }
+    }
+
+    /// The same for gateways beside RDMA devices.
+    pub(crate) fn beside_devices(self) -> Self {
+        Self { devices: true, ..self }
     }
 
     pub(crate) fn address(&self, host: u8) -> IpAddr {
@@ -66,6 +73,7 @@ impl Plan {
             detection: if self.pulses { LATE } else { DETECTION },
             raises_fences: false,
             keeps_mailbox: false,
+            devices: self.devices,
             pulse: self.pulses.then(|| PulseConfig {
                 timing: PULSE,
                 paths: (1..=2).map(|host| vec![self.address(host)]).collect(),
@@ -89,7 +97,8 @@ impl Plan {
     /// A process on a host, with a role.
     pub(crate) fn child(&self, root: &Path, role: &str, name: &str, region: Option<u32>) -> Child {
         let [high, low, test] = self.net;
-        let plan = format!("{high} {low} {test} {} {}", self.nonce, u8::from(self.pulses));
+        let [pulses, devices] = [self.pulses, self.devices].map(u8::from);
+        let plan = format!("{high} {low} {test} {} {pulses} {devices}", self.nonce);
         Child::start_with(CHILD, root, role, name, region, &[("OBOL_TEST_IP", plan)])
     }
 
@@ -112,8 +121,9 @@ pub(crate) fn play() {
     let Ok(plan) = std::env::var("OBOL_TEST_IP") else { return };
     let var = |key: &str| std::env::var(key).expect("set by the parent");
     let words: Vec<u64> = plan.split(' ').map(|word| word.parse().expect("a number")).collect();
-    let [high, low, test, nonce, pulses] = words[..] else { panic!("five words: {plan}") };
-    let plan = Plan { net: [high, low, test].map(|n| n as u8), nonce, pulses: pulses != 0 };
+    let [high, low, test, nonce, pulses, devices] = words[..] else { panic!("six words: {plan}") };
+    let net = [high, low, test].map(|n| n as u8);
+    let plan = Plan { net, nonce, pulses: pulses != 0, devices: devices != 0 };
     support::end_with_parent();
     let root = PathBuf::from(var("OBOL_TEST_ROOT"));
     let cluster = Cluster::open(&root, name("c")).expect("the parent made it");

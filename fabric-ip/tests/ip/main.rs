@@ -2,6 +2,7 @@
 
 mod budgets;
 mod contract;
+mod devices;
 mod failures;
 mod hosts;
 #[path = "../../../identity/tests/support/keys.rs"]

@@ -20,11 +20,11 @@ use std::time::Duration;
 /// The roles as they are sent.
 pub(crate) const READER: u8 = 0;
 pub(crate) const MEMBER: u8 = 1;
-const PROPOSER: u8 = 3;
+pub(crate) const PROPOSER: u8 = 3;
 /// The kinds of messages.
 pub(crate) const READ: u8 = 1;
-const WRITE: u8 = 2;
-const CAS: u8 = 3;
+pub(crate) const WRITE: u8 = 2;
+pub(crate) const CAS: u8 = 3;
 const DATAGRAM: u8 = 4;
 pub(crate) const PING: u8 = 8;
 const NOTE_KIND: u8 = 9;

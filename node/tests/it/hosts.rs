@@ -5,6 +5,7 @@ use obol_fabric::Name;
 use obol_fabric::host::PER_HOST;
 use obol_membership::Kind;
 use obol_node::{HostSupervisor, Hosts, Network};
+use std::net::SocketAddr;
 use std::path::Path;
 
 const THREE: &str = r#"schema = 1
@@ -156,6 +157,20 @@ fn over_rdma_the_file_says_by_what_the_hosts_know_each_other() {
     assert!(text.contains("keys is missing") && text.contains("keys = \"none\" to trust"), "{text}");
     let text = refused(|file| file.replace("profile = \"roce\"", "profile = \"lan\"\nfabric = \"ip\""));
     assert!(text.contains("c.toml:6:8: keys must be a directory"), "{text}");
+}
+
+#[test]
+fn over_rdma_each_host_has_a_gateway_below_the_coordinators() {
+    let ports = |text: &str| -> Vec<u16> {
+        let hosts = Hosts::parse(text, Path::new("c.toml")).expect("a good file");
+        let network = hosts.deployment(0, Path::new("c.toml")).expect("a deployment").network;
+        network.expect("a network").gateways().iter().map(SocketAddr::port).collect()
+    };
+    assert_eq!(ports(THREE), [7470; 3]);
+    let with = |port: &str| format!("port = {port}\n{THREE}");
+    assert_eq!(ports(&with("2")), [1; 3]);
+    let text = refused(|file| format!("port = 1\n{file}"));
+    assert!(text.contains("c.toml:1:") && text.contains("gateways listen one port below"), "{text}");
 }
 
 #[test]

@@ -54,13 +54,11 @@ impl Observer {
         if owners.is_empty() || self.of_this_host || self.trouble.is_some() {
             return BTreeMap::new();
         }
-        let by_gateway = self.deployment.has_gateways();
         let area = Area::of(self.cluster.layout());
         let part = |area: Area| if self.reads_replicas { area.shared() } else { area.brief() };
         let mut wanted: BTreeMap<u8, Vec<Wanted>> = BTreeMap::new();
         for member in owners {
-            // One RDMA device reads all hosts.
-            let host = self.deployment.host_of(member.address.region).filter(|_| by_gateway);
+            let host = self.deployment.host_of(member.address.region);
             let is_replica = member.name.as_str().starts_with(REPLICA_PREFIX);
             let values = area.filter(|_| is_replica).map_or(0..0, part);
             let of_host = wanted.entry(host.unwrap_or_default()).or_default();
@@ -76,7 +74,7 @@ impl Observer {
             let reader = self.deployment.reader(&self.cluster).map_err(|error| error.to_string())?;
             reader.ok_or_else(|| "this cluster has no network".to_owned())
         };
-        match remotes.reader.copies(&wanted, by_gateway, open) {
+        match remotes.reader.copies(&wanted, open) {
             Ok(copies) => copies,
             Err(error) => {
                 self.remotes = None;

@@ -20,7 +20,7 @@ pub(super) struct Evidence {
     pub(super) is_live_member: bool,
     /// Whether it lives by its memory, if its host has a gateway that could be asked.
     pub(super) memory: Option<Result<bool, LinkError>>,
-    /// Whether the gateway answered for other memory of that host, before and after.
+    /// Whether that gateway answered before and after.
     pub(super) host_answers: bool,
     /// Whether the newest view says that it left on request.
     pub(super) left: bool,

@@ -8,11 +8,10 @@ use crate::control::{self, ControlError, Request};
 use crate::{alone, ending, processes};
 use fate::{Evidence, Fate};
 use obol_coordinator::Operator;
-use obol_fabric::host::clock;
 use obol_fabric::{Address, LinkError, Name};
+use obol_fabric_ip as ip;
 use obol_membership::view::coordinator_name;
 use obol_membership::{Kind, View};
-use obol_node::endpoint::RegionReader;
 use obol_node::{FileLock, Site, hosts_here};
 use obol_observe::{Observer, Process, Snapshot};
 use obol_term::output::Failure;
@@ -177,8 +176,8 @@ fn start(site: &Site, supervisor: &Path, number: u16) -> Result<u32, Failure> {
 }
 
 /// Whether the owner of a region of another host lives, by its memory.
-fn read_life(mut reader: RegionReader, region: u32) -> Result<bool, LinkError> {
-    let copy = reader.read(Address::region(region))?;
+fn read_life(gateways: &mut ip::Observer, region: u32) -> Result<bool, LinkError> {
+    let copy = gateways.read(Address::region(region))?;
     Ok(copy.reader().seat(0).is_some_and(|owner| !owner.dead))
 }
 
@@ -270,29 +269,25 @@ impl Change<'_> {
     /// What can be known of a coordinator of another host.
     fn evidence(&mut self, number: u16) -> Result<Evidence, Failure> {
         let name = coordinator_name(number);
-        self.observer.refresh_elsewhere();
-        let (before, _) = self.look()?;
         let region = u32::from(number);
-        let host = self.site.deployment.host_of(region);
-        // Over RDMA, a process that is dead and one that cannot be reached look alike.
-        let opened =
-            self.site.deployment.has_gateways().then(|| self.site.deployment.reader(&self.site.cluster));
-        let memory = match opened {
-            Some(Ok(Some(reader))) => Some(read_life(reader, region)),
-            _ => None,
+        let deployment = &self.site.deployment;
+        // By its gateway: to a device, a process that is dead and one that cannot be reached look alike.
+        let asked = deployment.host_of(region).zip(deployment.gateways(&self.site.cluster));
+        let (memory, host_answers) = match asked {
+            Some((host, mut gateways)) => {
+                let before = gateways.answers(host);
+                let memory = read_life(&mut gateways, region);
+                (Some(memory), before && gateways.answers(host))
+            }
+            None => (None, false),
         };
-        let asked = clock::now();
         self.observer.refresh_elsewhere();
         let (after, view) = self.look()?;
-        let answered = |seen: &Snapshot| {
-            let is_of_host = |p: &&Process| Some(p.host) == host && p.alive;
-            seen.remote.iter().find(is_of_host).and_then(|p| p.elsewhere).map(|elsewhere| elsewhere.read)
-        };
         let last = view.departed.iter().filter(|d| d.name == name).max_by_key(|d| d.incarnation);
         Ok(Evidence {
             is_live_member: after.remote.iter().any(|p| p.name == name && p.alive),
             memory,
-            host_answers: answered(&before).is_some() && answered(&after).is_some_and(|read| read >= asked),
+            host_answers,
             left: last.is_some_and(|departed| departed.left),
         })
     }

@@ -70,6 +70,9 @@ if [ "$VM_INDEX" = 1 ]; then
   unit 3 obol-coordinator 2
   unit 4 obol-coordinator 3
 fi
+for host in $hosts; do
+  on "$host" gateway 2>"obol-gateway-$host.log" &
+done
 unit "$VM_INDEX" obol-agent "node-$VM_INDEX"
 start_app() {
   OBOL_ROOT=/dev/shm/host-$VM_INDEX ./obol app --name "app-$VM_INDEX" --node "node-$VM_INDEX" 2>>app.log &

@@ -3,9 +3,8 @@
 
 use super::halt::{Halt, await_undone};
 use super::undo_record::records;
-use obol_fabric_ip::AskError;
+use obol_fabric_ip::{AskError, Observer};
 use obol_node::Site;
-use obol_node::endpoint::RegionReader;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -181,17 +180,14 @@ fn on(site: &Site, host: u8, order: &Order) -> OnHost {
 
 /// The gateway of another host, which answers questions.
 struct Gateway {
-    reader: RegionReader,
+    gateways: Observer,
     host: u8,
 }
 
 impl Gateway {
     fn of(site: &Site, host: u8) -> Result<Self, String> {
-        if !site.deployment.has_gateways() {
-            return Err(AskError::NoGateways.to_string());
-        }
-        let reader = site.deployment.reader(&site.cluster).map_err(|error| error.to_string())?;
-        Ok(Self { reader: reader.ok_or_else(|| AskError::NoGateways.to_string())?, host })
+        let gateways = site.deployment.gateways(&site.cluster);
+        Ok(Self { gateways: gateways.ok_or_else(|| format!("the cluster has no host {host}"))?, host })
     }
 
     /// Its answer. It is asked again until `end` if it does not answer.
@@ -204,12 +200,12 @@ impl Gateway {
             if let Some(error) = last.take().filter(|_| left < ATTEMPT_MIN) {
                 return Err(error);
             }
-            match self.reader.ask(self.host, &bytes, left) {
+            match self.gateways.ask(self.host, &bytes, left) {
                 Ok(answer) => {
                     return serde_json::from_slice(&answer)
                         .map_err(|error| format!("its answer cannot be read: {error}"));
                 }
-                Err(error @ (AskError::Refused(_) | AskError::NoGateways)) => return Err(error.to_string()),
+                Err(error @ AskError::Refused(_)) => return Err(error.to_string()),
                 Err(error) => {
                     last = Some(error.to_string());
                     thread::sleep(PAUSE);

@@ -87,8 +87,7 @@ impl Subject for Fleet {
     }
 
     fn snapshot(&mut self) -> Snapshot {
-        let snapshot = self.observer.snapshot();
-        merged(snapshot, self.observer.deployment())
+        merged(self.observer.snapshot())
     }
 
     fn events(&mut self) -> Vec<ObservedEvent> {

@@ -77,9 +77,9 @@ impl StepFault {
     }
 }
 
-/// A snapshot whose processes are those of all hosts that a cue reaches: over RDMA, of this one.
-pub(crate) fn merged(mut snapshot: Snapshot, deployment: &Deployment) -> Snapshot {
-    if deployment.has_gateways() {
+/// A snapshot whose processes are those of all hosts: a cue reaches each of them.
+pub(crate) fn merged(mut snapshot: Snapshot) -> Snapshot {
+    if !snapshot.remote.is_empty() {
         snapshot.processes.append(&mut snapshot.remote);
         snapshot.processes.sort_by_key(|process| (process.kind, process.name));
     }

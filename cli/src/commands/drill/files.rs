@@ -77,8 +77,7 @@ pub(crate) enum DrillCommand {
     #[command(
         after_help = "It may be run on any host of the cluster: this one is halted first, and the gateways of the \
         others write the halt there. It returns when each host has answered and undone its faults; one that does not \
-        answer within 3 s is named. A halt holds until `obol drill resume`. Over RDMA there are no gateways: run it on \
-        each host.\n\
+        answer within 3 s is named. A halt holds until `obol drill resume`.\n\
         Exit codes: 0 halted and undone on all hosts, 1 a host did not answer or has something left to undo, 2 there is \
         no such cluster."
     )]

@@ -20,10 +20,10 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Tune) -> Result<ExitCode
     }
     let site = Site::open(root, cluster).map_err(Failure::refused)?;
     let base = &site.deployment.profile;
-    let network = site.deployment.network.as_ref().filter(|_| site.deployment.has_gateways());
+    let network = site.deployment.network.as_ref().filter(|network| network.has_gateways());
     let Some(network) = network else {
         return Err(Failure::Refused(format!(
-            "cluster {cluster} has no gateways, so it sends no pulses; docs/network.md says what it needs"
+            "cluster {cluster} is of one host, so it sends no pulses; docs/network.md says what they need"
         )));
     };
     if !base.pulse.enabled {

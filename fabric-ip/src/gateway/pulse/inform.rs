@@ -1,7 +1,8 @@
 //! Informs the processes of this host of what the pulses of others say. It is done by the thread of
 //! the pulses itself, so that no other thread has to be woken before them. Coordinators are woken at
 //! once. The others follow a little later: they act on the view that a coordinator makes of it, and
-//! would only take the cores that it needs.
+//! would only take the cores that it needs. Where members reach each other by RDMA devices nobody is
+//! informed: the silence of another road proves nothing about a device.
 
 use crate::frame::{Seat, encode_sender};
 use crate::pulse::Death;
@@ -17,6 +18,8 @@ const LATER: Nanos = Nanos::from_millis(1);
 /// The lanes of this host's processes.
 pub(in crate::gateway) struct Informant {
     links: Links,
+    /// Whether members reach each other by RDMA devices.
+    devices: bool,
     buffer: Vec<u8>,
     /// For others than coordinators, and when it is due.
     waiting: Vec<PulseWord>,
@@ -25,15 +28,17 @@ pub(in crate::gateway) struct Informant {
 
 impl Informant {
     /// Of the gateway with this region, whose serving thread has lanes of its own.
-    pub(in crate::gateway) fn new(cluster: &Cluster, own: &Region, me: RegionOwner) -> Self {
+    pub(in crate::gateway) fn new(cluster: &Cluster, own: &Region, me: RegionOwner, devices: bool) -> Self {
         let regions = MappedRegions::new(cluster.clone(), me, own.clone());
         let links = Links::new(regions, me).of_second_thread();
-        Self { links, buffer: Vec::new(), waiting: Vec::new(), due: Instant::NEVER }
+        Self { links, devices, buffer: Vec::new(), waiting: Vec::new(), due: Instant::NEVER }
     }
 
     /// Maps the regions of processes that have started, so that this is done before it is needed.
     pub(super) fn prepare(&mut self) {
-        self.links.prepare(Group::Everyone.bit());
+        if !self.devices {
+            self.links.prepare(Group::Everyone.bit());
+        }
     }
 
     pub(super) fn silent(&mut self, host: u8) {
@@ -50,6 +55,9 @@ impl Informant {
     }
 
     fn put(&mut self, word: PulseWord) {
+        if self.devices {
+            return;
+        }
         self.encode(word);
         // A full lane counts at the receiver's end as any other; the connection reports it as well.
         self.links.multicast(Group::Coordinators.bit(), &self.buffer);

@@ -137,7 +137,7 @@ impl FaultAgent<'_> {
             // One that is not seen from here is not left either.
             out.extend(snapshot.remote.iter().find(is).map(chosen));
         }
-        let snapshot = &merged(snapshot.clone(), deployment);
+        let snapshot = &merged(snapshot.clone());
         let guards = Guards {
             max_targets: arm.max_targets,
             keep_acceptors: arm.keep_acceptors,

@@ -89,8 +89,8 @@ pub struct Plan {
 fn pulses(deployment: &Deployment) -> Result<(), String> {
     let profile = &deployment.profile;
     if !deployment.has_gateways() {
-        return Err("it needs pulses, which gateways send to each other: a cluster of several hosts over IP, such as \
-                    `obol up --hosts 3`"
+        return Err("it needs pulses, which gateways send to each other: a cluster of several hosts, such as `obol up \
+                    --hosts 3`"
             .to_owned());
     }
     if !profile.pulse.enabled {
@@ -103,14 +103,14 @@ fn pulses(deployment: &Deployment) -> Result<(), String> {
 }
 
 fn layer(deployment: &Deployment) -> Result<Layer, String> {
-    if deployment.has_gateways() {
-        return host_network::refusal(deployment).map_or(Ok(Layer::Host), |why| Err(why.to_owned()));
+    if deployment.has_devices() {
+        return Err(
+            "the links of this cluster belong to its RDMA device, which a drill cannot cut".to_owned()
+        );
     }
     match deployment.network {
         None => Ok(Layer::Fabric),
-        Some(_) => {
-            Err("the links of this cluster belong to its RDMA device, which a drill cannot cut".to_owned())
-        }
+        Some(_) => host_network::refusal(deployment).map_or(Ok(Layer::Host), |why| Err(why.to_owned())),
     }
 }
 
@@ -119,8 +119,8 @@ fn how(detector: Detector, deployment: &Deployment) -> Result<How, String> {
     match detector {
         Detector::Notice => Ok(How::Measured(Fault::Kill)),
         Detector::Heartbeat => Ok(How::Measured(Fault::Freeze)),
-        // Where pulses are sent, they notice a silence before an operation does.
-        Detector::Operation if pulses().is_ok() => Ok(How::Computed),
+        // Where members act on pulses, these notice a silence before an operation does.
+        Detector::Operation if pulses().is_ok() && !deployment.has_devices() => Ok(How::Computed),
         Detector::Operation => layer(deployment).map(|_| How::Measured(Fault::CutOff)),
         Detector::Pulse => {
             pulses()?;
