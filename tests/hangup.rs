@@ -88,6 +88,37 @@ fn a_drill_that_is_hung_up_has_a_verdict_and_an_end_in_the_log() {
 }
 
 #[test]
+fn a_report_that_is_hung_up_is_on_what_it_has_and_says_so() {
+    let (root, _up) = Root::with_cluster(&["--coordinators", "1", "--apps", "1"]);
+    let file = root.note("report.json");
+    let out = file.to_str().expect("text");
+    let mut report = Hung::start(&root.command(&["report", "--for", "1h", "--out", out]));
+    until("it handles the signal", || handles_hangup(report.pid()));
+    assert_eq!(report.hang_up(), Some(0));
+    let report: Value = serde_json::from_slice(&fs::read(&file).expect("it was written")).expect("JSON");
+    assert!(report["samples"].as_u64() > Some(0) && report["health"] == "healthy", "{report}");
+    let lacks = report["lacks"][0].as_str().unwrap_or_default();
+    assert!(lacks.contains("cut short by a signal") && lacks.ends_with(" of 3600s."), "{report}");
+}
+
+#[test]
+fn a_check_that_is_hung_up_says_what_it_checked_and_gives_no_verdict() {
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
+    for (of, server, client) in [("kv", "kv-1", "kv_check-0"), ("smr", "smr-1", "smrc-check-0")] {
+        let mut check = Hung::start(&root.command(&[of, "check", "--for", "1h", "--clients", "1", "--json"]));
+        root.until("a server and the client are members", |status| {
+            status.is_active(server) && status.is_active(client)
+        });
+        assert_eq!(check.hang_up(), Some(5), "{of}");
+        let mut out = String::new();
+        check.0.stdout.take().expect("piped").read_to_string(&mut out).expect("text");
+        let summary: Value = serde_json::from_str(&out).expect("one object");
+        assert!(summary["interrupted"] == true && summary["wrong"] == 0, "{summary}");
+        assert!(summary["lost"].is_null(), "what was not looked at is not said: {summary}");
+    }
+}
+
+#[test]
 fn deliveries_that_wait_when_hooks_are_hung_up_become_dead_letters_and_programs_end() {
     let (root, _up) = Root::with_cluster(&["--coordinators", "1", "--apps", "1"]);
     let [file, dead, pid] = ["hooks.toml", "hooks.dead", "hooks.pid"].map(|name| root.note(name));

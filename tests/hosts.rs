@@ -306,7 +306,7 @@ fn keys_are_made_and_made_again_by_one_authority_and_are_for_their_host_alone() 
     assert!(gateway["certificate_fault"].as_str().is_some_and(|text| text.contains(fault)), "{gateway}");
     assert!(status.json["warnings"].to_string().contains(fault), "{status:?}");
     let check = Ran::of(&mut hosts.on(1, &["host", "check", &hosts.text("host-1/cluster.toml")])).ends(0);
-    assert!(check.err.contains(fault), "{check:?}");
+    assert!(check.err.contains(fault) && !check.out.contains("is good"), "{check:?}");
     // No coordinator has decided: that is a failure, not an empty success.
     Ran::of(&mut hosts.on(1, &["watch", "--once"])).refused(&["knows a view yet"]);
     // The certificate of this host, with the key of another one, which everybody may read.
@@ -316,6 +316,7 @@ fn keys_are_made_and_made_again_by_one_authority_and_are_for_their_host_alone() 
     let file = hosts.text("host-1/cluster.toml");
     let check = Ran::of(&mut hosts.on(1, &["host", "check", &file])).ends(0);
     assert!(check.err.contains(fault) && check.err.contains("may read it"), "{check:?}");
+    assert!(!check.out.contains("is good"), "{check:?}");
     let address = hosts.address(1);
     let doctor = ["doctor", "--for", "50ms", "--hosts", &file, "--address", &address];
     let doctor = Ran::of(&mut hosts.on(1, &doctor));

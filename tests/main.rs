@@ -34,6 +34,7 @@ mod logs;
 mod names;
 mod namespaces;
 mod network;
+mod packaging;
 mod partition;
 mod planted;
 mod prose;

@@ -60,12 +60,24 @@ fn spoken(root: &Root) -> String {
     root.status().json["release"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Starts an agent of a release which the cluster does not admit.
+/// Starts daemons of a release which the cluster does not admit: an agent, and a server of each store.
 fn refused(root: &Root, release: &str, words: &[&str]) {
-    let mut command = root.command(&["agent", "--name", "node-9"]);
-    let ran = Ran::of(of_release(&mut command, release));
-    assert_ne!(ran.code, Some(0), "{ran:?}");
-    assert!(words.iter().all(|word| ran.err.contains(word)), "{words:?} in {}", ran.err);
+    for (daemon, name) in [
+        (&["agent", "--name", "node-9"][..], "node-9"),
+        (&["kv", "server", "--name", "kv-9"], "kv-9"),
+        (&["smr", "server", "--name", "smr-9"], "smr-9"),
+    ] {
+        let mut command = root.command(daemon);
+        let ran = Ran::of(of_release(&mut command, release));
+        assert_ne!(ran.code, Some(0), "{ran:?}");
+        let words = words.iter().copied().chain(["the cluster does not admit", name]);
+        assert!(
+            words.clone().all(|word| ran.err.contains(word)),
+            "{:?} in {}",
+            words.collect::<Vec<_>>(),
+            ran.err
+        );
+    }
 }
 
 /// Runs `obol upgrade` of the next release, and does what it has restarted.

@@ -6,7 +6,7 @@ mod mistakes;
 use super::{Figure, ip_failover, report};
 use clap::Args;
 use obol_chaos::drills::healthy;
-use obol_chaos::drills::studies::tune_network::every;
+use obol_chaos::drills::studies::tune_network::EVERY_MIN;
 use obol_config::duration;
 use obol_fabric::Nanos;
 use obol_fabric::host::sched::pin_to_core;
@@ -66,8 +66,8 @@ pub(crate) struct BenchPulse {
     #[arg(long, value_name = "TIME", default_value = "10m", requires = "hogs", conflicts_with = "profile", value_parser = duration::argument)]
     measure: Duration,
     /// The timeout is derived for at most one false suspicion in this time: such as 12h, 30d, 1y
-    #[arg(long, value_name = "TIME", default_value = "1d", requires = "hogs", conflicts_with = "profile", value_parser = every)]
-    every: f64,
+    #[arg(long, value_name = "TIME", default_value = "1d", requires = "hogs", conflicts_with = "profile", value_parser = duration::at_least(EVERY_MIN))]
+    every: Duration,
     /// Print one JSON object for scripts
     #[arg(long)]
     json: bool,

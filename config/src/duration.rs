@@ -34,15 +34,86 @@ pub enum DurationError {
     /// A number and nothing else.
     #[error("{0:?} has no unit; write ns, us, ms, s, m, h, d, w, mo or y behind the number, as in \"20ms\"")]
     NoUnit(String),
-    /// A number and an unknown unit: the text, the unit.
-    #[error("{0:?} has the unknown unit {1:?}; units are ns, us, ms, s, m, h, d, w, mo and y")]
-    Unit(String, String),
+    /// A number and an unknown unit.
+    #[error(
+        "{text:?} has the unknown unit {unit:?}; units are ns, us, ms, s, m, h, d, w, mo and y{}",
+        did_you_mean(.meant.as_deref())
+    )]
+    Unit {
+        text: String,
+        /// As written.
+        unit: String,
+        /// The probable intention, as it is accepted.
+        meant: Option<String>,
+    },
+    /// Several numbers, each with its unit.
+    #[error(
+        "{text:?} is not a duration; write one number and one unit, without spaces{}",
+        did_you_mean(.meant.as_deref())
+    )]
+    Several {
+        text: String,
+        /// Their sum.
+        meant: Option<String>,
+    },
     /// Has a part of a nanosecond.
     #[error("{0:?} is finer than a nanosecond")]
     TooFine(String),
     /// Longer than 2^64 nanoseconds (584 years).
     #[error("{0:?} is longer than 584 years")]
     TooLong(String),
+}
+
+fn did_you_mean(spelling: Option<&str>) -> String {
+    spelling.map_or(String::new(), |spelling| format!("; did you mean {spelling:?}?"))
+}
+
+/// Units as other programs and people write them.
+const OTHERS: [(&str, &[&str]); 10] = [
+    ("ns", &["nsec", "nanosecond", "nanoseconds"]),
+    ("us", &["\u{b5}s", "\u{3bc}s", "usec", "microsecond", "microseconds"]),
+    ("ms", &["msec", "millisecond", "milliseconds"]),
+    ("s", &["sec", "secs", "second", "seconds"]),
+    ("m", &["mins", "minute", "minutes"]),
+    ("h", &["hr", "hrs", "hour", "hours"]),
+    ("d", &["day", "days"]),
+    ("w", &["week", "weeks"]),
+    ("mo", &["month", "months"]),
+    ("y", &["yr", "year", "years"]),
+];
+
+/// The unit of this name, as it is read, with its length.
+fn unit_of(name: &str) -> Option<(&'static str, u64)> {
+    let name = name.to_lowercase();
+    let other = OTHERS.into_iter().find(|(_, others)| others.contains(&name.as_str())).map(|(unit, _)| unit);
+    UNITS.into_iter().chain(LONG).find(|(unit, _)| *unit == other.unwrap_or(name.as_str()))
+}
+
+/// Whether the text has several numbers, each with a unit, and how its sum is written with the
+/// shortest of these units; that of one number with a unit that others write so.
+fn meant(text: &str) -> (bool, Option<String>) {
+    let is_number = |c: char| c.is_ascii_digit() || c == '.';
+    let mut rest = text.trim();
+    let (mut several, mut spelled, mut sum) = (0, None, Some(0_u64));
+    let mut shortest: Option<(&str, u64)> = None;
+    while !rest.is_empty() {
+        let (number, unit) = rest.split_at(rest.find(|c: char| !is_number(c)).unwrap_or(rest.len()));
+        let (unit, next) = unit.split_at(unit.find(is_number).unwrap_or(unit.len()));
+        let Some((unit, scale)) = unit_of(unit.trim()) else { return (several > 0, None) };
+        let one = format!("{number}{unit}");
+        let Ok(span) = parse(&one) else { return (several > 0, None) };
+        sum = sum.and_then(|sum| sum.checked_add(u64::try_from(span.as_nanos()).ok()?));
+        shortest = shortest.filter(|(_, before)| *before <= scale).or(Some((unit, scale)));
+        (several, spelled, rest) = (several + 1, Some(one), next);
+    }
+    if several <= 1 {
+        return (false, spelled.filter(|spelled| shortened(spelled) == *spelled));
+    }
+    let sum = sum.zip(shortest).map(|(nanos, (unit, scale))| {
+        let whole = nanos.is_multiple_of(scale);
+        if whole { format!("{}{unit}", nanos / scale) } else { print(Duration::from_nanos(nanos)) }
+    });
+    (true, sum)
 }
 
 /// Reads `20ms`, `23us`, `1.5s`, `100ns`: a decimal number and a unit, without spaces.
@@ -64,7 +135,10 @@ pub fn parse(text: &str) -> Result<Duration, DurationError> {
         return Err(DurationError::NoUnit(quoted()));
     }
     let Some((_, scale)) = UNITS.into_iter().chain(LONG).find(|(name, _)| *name == unit) else {
-        return Err(DurationError::Unit(quoted(), shortened(unit)));
+        return Err(match meant(text) {
+            (true, meant) => DurationError::Several { text: quoted(), meant },
+            (false, meant) => DurationError::Unit { text: quoted(), unit: shortened(unit), meant },
+        });
     };
     let long = || DurationError::TooLong(quoted());
     let whole = whole.parse::<u64>().ok().and_then(|n| n.checked_mul(scale)).ok_or_else(long)?;
@@ -82,11 +156,15 @@ pub fn parse(text: &str) -> Result<Duration, DurationError> {
 
 /// A duration that a user gives as an argument: at least a microsecond.
 pub fn argument(text: &str) -> Result<Duration, String> {
-    let span = parse(text).map_err(|error| error.to_string())?;
-    if span < Duration::from_micros(1) {
-        return Err(format!("`{text}` is less than 1us"));
+    at_least(Duration::from_micros(1))(text)
+}
+
+/// Reads one that a user gives as an argument: at least this.
+pub fn at_least(least: Duration) -> impl Fn(&str) -> Result<Duration, String> + Clone + Send + Sync {
+    move |text| {
+        let span = parse(text).map_err(|error| error.to_string())?;
+        if span < least { Err(format!("`{text}` is less than {}", print(least))) } else { Ok(span) }
     }
-    Ok(span)
 }
 
 /// The same, and `0` for none.
@@ -158,6 +236,11 @@ mod tests {
         assert_eq!(argument("12h"), Ok(Duration::from_secs(43_200)));
         assert!(argument("20x").is_err());
         assert!(argument("0s").is_err());
+        let of_a_second = at_least(Duration::from_secs(1));
+        assert_eq!(of_a_second("1mo"), Ok(Duration::from_secs(2_629_800)));
+        assert_eq!(of_a_second("1s"), argument("1s"));
+        assert_eq!(of_a_second("999ms"), Err("`999ms` is less than 1s".to_owned()));
+        assert_eq!(of_a_second("1h5m"), argument("1h5m"), "it is refused alike");
     }
 
     #[test]
@@ -169,11 +252,11 @@ mod tests {
         );
         assert_eq!(
             refused("20 ms"),
-            r#""20 ms" has the unknown unit " ms"; units are ns, us, ms, s, m, h, d, w, mo and y"#
+            r#""20 ms" has the unknown unit " ms"; units are ns, us, ms, s, m, h, d, w, mo and y; did you mean "20ms"?"#
         );
         assert_eq!(
             refused("2sec"),
-            r#""2sec" has the unknown unit "sec"; units are ns, us, ms, s, m, h, d, w, mo and y"#
+            r#""2sec" has the unknown unit "sec"; units are ns, us, ms, s, m, h, d, w, mo and y; did you mean "2s"?"#
         );
         let no_number = r#" is not a duration; write a number and a unit, as in "20ms""#;
         for text in ["", "ms", "-5ms", "+5ms", ".5s", "5.s", "1.2.3s", "1e3s"] {
@@ -191,6 +274,35 @@ mod tests {
         assert_eq!(refused("18446744073.709551616s"), r#""18446744073.709551616s" is longer than 584 years"#);
     }
 
+    #[test]
+    fn a_refusal_names_the_nearest_spelling_that_is_accepted() {
+        for (text, meant) in [
+            ("1h5m", "65m"),
+            ("1h 5m", "65m"),
+            ("1.5h30m", "120m"),
+            ("0.5m0.5s", "30.5s"),
+            ("1m30s", "90s"),
+            ("2s 500ms", "2500ms"),
+            ("1 day 12 hours", "36h"),
+            ("5 minutes", "5m"),
+            ("10\u{b5}s", "10us"),
+            ("3MS", "3ms"),
+            ("1.5 hours", "1.5h"),
+        ] {
+            let refused = parse(text).expect_err(text).to_string();
+            assert!(refused.ends_with(&format!("; did you mean {meant:?}?")), "{refused}");
+            parse(meant).expect("it is accepted");
+        }
+        assert_eq!(
+            parse("1h5m").expect_err("refused").to_string(),
+            r#""1h5m" is not a duration; write one number and one unit, without spaces; did you mean "65m"?"#
+        );
+        for text in ["1h5", "1h5x", "5x", "400y400y", "1h.m"] {
+            let refused = parse(text).expect_err(text).to_string();
+            assert!(!refused.contains("did you mean"), "{refused}");
+        }
+    }
+
     proptest! {
         #[test]
         fn printing_and_parsing_round_trip(n in prop_oneof![any::<u64>(), 0..5_000_000_000u64]) {
@@ -198,7 +310,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_is_a_panic(text in "\\PC*|[0-9.]{0,30}[a-zµ ]{0,3}") {
+        fn no_text_is_a_panic(text in "\\PC*|[0-9.]{0,30}[a-zµ ]{0,3}|([0-9.]{1,20} ?(ns|us|s|m|h|y)){0,4}") {
             if let Ok(span) = parse(&text) {
                 prop_assert_eq!(parse(&print(span)), Ok(span));
             }

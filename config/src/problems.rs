@@ -50,6 +50,11 @@ impl Problems {
         read.map_err(|problem| self.add(at, problem)).ok()
     }
 
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.found.len()
+    }
+
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.found.is_empty()
@@ -79,12 +84,17 @@ impl Problems {
         }
         // What is missing may be there under a name with a mistake, which is a problem of its own.
         self.found.sort_by_key(|(at, problem)| (lacks(problem), *at));
-        let placed = |(at, problem)| {
-            let (line, column) = place(text, at);
-            PlacedProblem { line, column, problem }
-        };
-        let problems = self.found.into_iter().map(placed).collect();
+        let problems =
+            self.found.into_iter().map(|(at, problem)| PlacedProblem::at(text, at, problem)).collect();
         Err(FileError::Refused { origin: origin.to_owned(), problems })
+    }
+}
+
+impl PlacedProblem {
+    /// A problem at a byte offset of its text.
+    pub fn at(text: &str, at: usize, problem: Problem) -> Self {
+        let (line, column) = place(text, at);
+        Self { line, column, problem }
     }
 }
 

@@ -72,6 +72,20 @@ impl<'d, 'i> Section<'d, 'i> {
         self.table.contains_key(key)
     }
 
+    /// Whether there is a key that was neither read nor accepted: what seems to be missing may be there under
+    /// that name.
+    pub fn has_unknown(&self) -> bool {
+        self.table.iter().any(|(name, _)| !self.known.contains(name.get_ref().as_ref()))
+    }
+
+    /// Whether a key that was neither read nor accepted is probably meant to be this one.
+    pub fn is_misspelt(&self, key: &str) -> bool {
+        self.table.iter().map(|(name, _)| name.get_ref().as_ref()).any(|written: &str| {
+            !self.known.contains(written)
+                && nearest(written, self.known.iter().map(String::as_str)) == Some(key)
+        })
+    }
+
     /// Where else a key exists that this table does not have, for a hint.
     pub fn hint(&mut self, elsewhere: fn(&str) -> Option<&'static str>) {
         self.elsewhere = elsewhere;

@@ -9,10 +9,9 @@ use obol_observe::sampling::sample::Sample;
 use obol_observe::sampling::{Sink, Update};
 use obol_term::output::{self, Failure};
 use parking_lot::Mutex;
-use signal_hook::iterator::Signals;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// File extension of recordings.
@@ -146,15 +145,7 @@ pub fn record(
         location.cluster,
         file.display()
     ))?;
-    let (tx, quit) = mpsc::channel();
-    let mut signals = Signals::new(ending::signals()).map_err(Failure::failed)?;
-    let body = move || {
-        // The first signal ends the recording; the receiver may have ended.
-        if signals.forever().next().is_some() {
-            let _ = tx.send(());
-        }
-    };
-    std::thread::Builder::new().name("signals".to_owned()).spawn(body).map_err(Failure::failed)?;
+    let quit = ending::messages().map_err(Failure::failed)?;
     let (samples, lost, failed) = (0, None, None);
     let mut headless =
         FileSink { recorder, header, limit, dropped: false, turned: None, samples, lost, failed };

@@ -477,9 +477,26 @@ pub fn aged(location: ClusterLocation) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// A recording that has something to show.
+fn recorded(file: &Path) -> Result<Tape, Failure> {
+    let mut tape = Tape::open(file).map_err(Failure::refused)?;
+    while tape.found() == 0 && !tape.is_scanned() {
+        tape.scan();
+    }
+    if tape.found() > 0 {
+        return Ok(tape);
+    }
+    let gap = tape.gap().map_or(String::new(), |gap| format!(" ({gap})"));
+    Err(Failure::Refused(format!(
+        "{}: the recording of cluster {} has no sample{gap}, so there is nothing to show; record again with `obol record`",
+        file.display(),
+        tape.cluster()
+    )))
+}
+
 /// `obol replay`: shows a recording.
 pub fn replay(file: &Path, look: &Look) -> Result<ExitCode, Failure> {
-    let tape = Tape::open(file).map_err(Failure::refused)?;
+    let tape = recorded(file)?;
     let cluster = Name::new(tape.cluster())
         .map_err(|error| Failure::Refused(format!("{}: cluster name: {error}", file.display())))?;
     if !is_possible() {
@@ -493,4 +510,26 @@ pub fn replay(file: &Path, look: &Look) -> Result<ExitCode, Failure> {
     let (tx, rx) = mpsc::channel();
     show(model, tx, &rx, &Rate::new(POLL_EVERY), &SharedRecorder::new(cluster), None)?;
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples;
+    use obol_fabric::Instant;
+    use obol_observe::sampling::record::{Header, Recorder};
+
+    #[test]
+    fn a_recording_without_a_sample_is_refused_and_says_so() {
+        let folder = tempfile::tempdir().expect("made");
+        let file = folder.path().join("c.obolrec");
+        let mut recorder = Recorder::create(&file, &Header::new(samples::name("default"))).expect("created");
+        let look = Look { theme: None, ascii: false, bell: false, config: None };
+        let refused = replay(&file, &look).expect_err("nothing to show").to_string();
+        for words in ["c.obolrec: ", "cluster default has no sample", "obol record"] {
+            assert!(refused.contains(words), "{words:?} is not in {refused}");
+        }
+        recorder.sample(&samples::healthy(Instant(1))).expect("written");
+        assert_eq!(recorded(&file).map(|tape| tape.found()).map_err(|error| error.to_string()), Ok(1));
+    }
 }

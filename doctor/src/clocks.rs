@@ -14,14 +14,20 @@ const FAST: [&str; 4] = ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arc
 const READS: u32 = 1000;
 /// Batches of which the fastest counts: the others were interrupted.
 const BATCHES: u32 = 50;
+/// A read that the processor does itself takes tens of nanoseconds; one that a hypervisor traps takes
+/// microseconds.
+const READ_MAX: Nanos = Nanos::from_micros(1);
 /// Less than this is the time between two reads of two clocks.
 const SUSPENDED_MIN: Nanos = Nanos::from_millis(1);
 
 pub(crate) fn check() -> Vec<Finding> {
-    let mut all = vec![source()];
-    all.extend(counter());
-    all.push(suspended());
-    all.extend(virtual_machine());
+    let cpu = line_of("/proc/cpuinfo");
+    let flags = cpu.as_deref().and_then(flags);
+    let mut all = vec![source(line_of(SOURCE).as_deref(), cost())];
+    // Only x86 has such a counter.
+    all.extend(flags.map(counter));
+    all.push(suspended(&Clocks::read()));
+    all.push(virtual_machine(flags, Path::new("/sys/hypervisor/type").exists(), &host_clocks()));
     all
 }
 
@@ -37,10 +43,20 @@ fn cost() -> Nanos {
     Nanos((0..BATCHES).map(|_| batch()).min().unwrap_or_default())
 }
 
-fn source() -> Finding {
-    let (source, cost) = (line_of(SOURCE).unwrap_or_else(|| "unknown".to_owned()), cost());
+fn source(source: Option<&str>, cost: Nanos) -> Finding {
+    let source = source.unwrap_or("unknown");
     let found = format!("{source}, {cost} a read (fastest of {BATCHES} batches of {READS})");
-    if FAST.contains(&source.as_str()) {
+    if cost == Nanos::ZERO {
+        return Finding::warning(
+            "clock source",
+            format_args!("{found}: {READS} reads took less than {READS}ns"),
+            (
+                "the clock stands still or moves in steps, so leases and failovers cannot be timed",
+                "boot with another `clocksource=`; /sys/devices/system/clocksource/clocksource0/available_clocksource lists them",
+            ),
+        );
+    }
+    if FAST.contains(&source) && cost < READ_MAX {
         return Finding::good("clock source", found);
     }
     let costs = format!(
@@ -53,33 +69,63 @@ fn source() -> Finding {
     )
 }
 
-/// Whether the counter of the processor runs steadily, on x86.
-fn counter() -> Option<Finding> {
-    let cpu = line_of("/proc/cpuinfo")?;
-    let flags = cpu.lines().find_map(|line| line.strip_prefix("flags"))?;
-    let has = |flag: &str| flags.split_whitespace().any(|one| one == flag);
-    if has("constant_tsc") && has("nonstop_tsc") {
-        return Some(Finding::good("time stamp counter", "constant and nonstop"));
+/// The flags of the first processor in /proc/cpuinfo, on x86.
+fn flags(cpu: &str) -> Option<&str> {
+    cpu.lines().find_map(|line| line.strip_prefix("flags"))
+}
+
+fn has(flags: &str, flag: &str) -> bool {
+    flags.split_whitespace().any(|one| one == flag)
+}
+
+/// Whether the counter of the processor runs steadily.
+fn counter(flags: &str) -> Finding {
+    let lacks: Vec<&str> =
+        ["constant_tsc", "nonstop_tsc"].into_iter().filter(|flag| !has(flags, flag)).collect();
+    if lacks.is_empty() {
+        return Finding::good("time stamp counter", "constant and nonstop");
     }
-    Some(Finding::warning(
+    Finding::warning(
         "time stamp counter",
-        "neither constant nor nonstop",
+        format_args!("the processor does not have {}", lacks.join(" and ")),
         (
-            "its rate changes with the frequency of the core, so clocks of two hosts may drift by more than the profile's lease.drift_ppm, and leases are not safe",
+            "its rate may change with the state of the core, so clocks of two hosts may drift by more than the profile's lease.drift_ppm, and leases are not safe",
             "use another host, or watch the counter drift_alarms (`obol status --json`, alert ObolClockDrift)",
         ),
-    ))
+    )
+}
+
+/// The clock that counts suspensions, and the one that does not, before and after it.
+struct Clocks {
+    before: Nanos,
+    boot: Nanos,
+    after: Nanos,
+}
+
+impl Clocks {
+    fn read() -> Self {
+        // Every supported kernel has both clocks.
+        let read = |id: ClockId| id.now().map_or(Nanos::ZERO, |time| Nanos::from_std(time.into()));
+        // In this order, a pause between the last two cannot look like a suspension.
+        let before = read(ClockId::CLOCK_MONOTONIC);
+        Self { before, boot: read(ClockId::CLOCK_BOOTTIME), after: read(ClockId::CLOCK_MONOTONIC) }
+    }
 }
 
 /// The time in which this host was suspended since it booted.
-fn suspended() -> Finding {
-    let read = |id: ClockId| {
-        // Every supported kernel has both clocks.
-        id.now().map_or(Nanos::ZERO, |time| Nanos::from_std(time.into()))
-    };
-    // In this order, a pause between the two cannot look like a suspension.
-    let boot = read(ClockId::CLOCK_BOOTTIME);
-    let slept = Nanos(boot.0.saturating_sub(read(ClockId::CLOCK_MONOTONIC).0));
+fn suspended(clocks: &Clocks) -> Finding {
+    let Clocks { before, boot, after } = *clocks;
+    if boot < before || after < before || boot == Nanos::ZERO {
+        return Finding::note(
+            "suspension",
+            format_args!("CLOCK_BOOTTIME is {boot}, read between {before} and {after} of CLOCK_MONOTONIC"),
+            (
+                "whether this host was suspended is not known: a time namespace can have clocks of its own",
+                "run `obol doctor` outside of the container",
+            ),
+        );
+    }
+    let slept = Nanos(boot.0.saturating_sub(after.0));
     if slept < SUSPENDED_MIN {
         return Finding::good("suspension", "this host was never suspended since it booted (CLOCK_BOOTTIME)");
     }
@@ -108,31 +154,112 @@ fn host_clocks() -> Vec<String> {
     found
 }
 
-fn virtual_machine() -> Option<Finding> {
-    let is_virtual = line_of("/proc/cpuinfo")?.lines().any(|line| {
-        line.strip_prefix("flags")
-            .is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor"))
-    }) || Path::new("/sys/hypervisor/type").exists();
-    if !is_virtual {
-        return Some(Finding::good("virtual machine", "this is none, so nothing pauses it from outside"));
+/// Of the processor's `flags`, where they are known, whether a `hypervisor` names itself, and the
+/// clocks that it offers.
+fn virtual_machine(flags: Option<&str>, hypervisor: bool, clocks: &[String]) -> Finding {
+    let costs = "no clock of obol counts a pause or a live migration: leases of its members last that much longer than their coordinators assume (docs/design/leases.md)";
+    let virtual_by_flags = flags.map(|flags| has(flags, "hypervisor"));
+    if !hypervisor && clocks.is_empty() {
+        match virtual_by_flags {
+            Some(false) => {
+                return Finding::good("virtual machine", "this is none, so nothing pauses it from outside");
+            }
+            None => {
+                return Finding::note(
+                    "virtual machine",
+                    "whether this is one is not known: /proc/cpuinfo has no flags of the processor",
+                    (costs, "`systemd-detect-virt` tells it; see docs/design/leases.md if this is one"),
+                );
+            }
+            Some(true) => {}
+        }
     }
     let maker =
         line_of("/sys/class/dmi/id/sys_vendor").map_or_else(String::new, |maker| format!(" ({maker})"));
-    let (clocks, costs) = (
-        host_clocks(),
-        "no clock of obol counts a pause or a live migration: leases of its members last that much longer than their coordinators assume (docs/design/leases.md)",
-    );
     let remedy = "stop obol's processes before it is paused or migrated live, and switch live migration off";
     if clocks.is_empty() {
         let found = format!(
             "this is one{maker}, and neither a PTP clock of the hypervisor nor a vmclock page shows its pauses"
         );
-        return Some(Finding::warning(
+        return Finding::warning(
             "virtual machine",
             found,
             (costs, format!("{remedy}; `modprobe ptp_kvm` gives other programs such a clock")),
-        ));
+        );
     }
     let found = format!("this is one{maker}; other programs see its pauses by {}", clocks.join(", "));
-    Some(Finding::note("virtual machine", found, (costs, remedy)))
+    Finding::note("virtual machine", found, (costs, remedy))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Severity;
+
+    fn good(finding: &Finding) -> bool {
+        finding.severity == Severity::Good
+    }
+
+    #[test]
+    fn a_clock_that_is_slow_unknown_or_stands_still_is_not_good() {
+        assert!(good(&source(Some("tsc"), Nanos(25))));
+        for (name, cost) in [
+            (Some("hpet"), Nanos(25)),
+            (None, Nanos(25)),
+            (Some("tsc "), Nanos(25)),
+            (Some("tsc"), Nanos::ZERO),
+            (Some("tsc"), READ_MAX),
+            (Some("tsc"), Nanos::MAX),
+        ] {
+            let found = source(name, cost);
+            assert!(!good(&found), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn a_counter_is_good_with_both_flags_only() {
+        let of = |text: &str| flags(text).map(counter);
+        let steady = of("model name\t: x\nflags\t\t: fpu constant_tsc nonstop_tsc\n").expect("it has flags");
+        assert!(good(&steady));
+        for lacking in ["fpu constant_tsc", "fpu nonstop_tsc", "", "constant_tsc_nonstop_tsc", "\u{fffd}"] {
+            let found = of(&format!("flags\t\t: {lacking}")).expect("it has flags");
+            assert!(!good(&found) && found.found.contains("tsc"), "{found:?}");
+        }
+        assert!(of("Features\t: fp asimd").is_none() && of("").is_none());
+    }
+
+    #[test]
+    fn a_host_was_not_suspended_only_if_its_clocks_say_so() {
+        let of = |before, boot, after| {
+            suspended(&Clocks { before: Nanos(before), boot: Nanos(boot), after: Nanos(after) })
+        };
+        assert!(good(&of(1000, 1001, 1002)));
+        // A pause between the reads is not a suspension.
+        assert!(good(&of(1000, 1001, 5_000_000_000)));
+        let slept = of(1000, 5_000_001_002, 1002);
+        assert!(slept.severity == Severity::Warning && slept.found.contains("5.00s"), "{slept:?}");
+        for (before, boot, after) in [(1000, 1, 1002), (1000, 1001, 999), (0, 0, 0)] {
+            let absurd = of(before, boot, after);
+            assert!(!good(&absurd), "{absurd:?}");
+        }
+    }
+
+    #[test]
+    fn a_machine_whose_processor_says_nothing_may_be_virtual() {
+        let one = ["KVM virtual PTP".to_owned()];
+        let (none, one): (&[String], &[String]) = (&[], &one);
+        assert!(good(&virtual_machine(Some(": fpu tsc"), false, none)));
+        for (flags, hypervisor, clocks) in [
+            (Some(": fpu hypervisor"), false, none),
+            (Some(": fpu"), true, none),
+            (None, true, none),
+            (None, false, none),
+            // A clock of a hypervisor belies the flags.
+            (Some(": fpu"), false, one),
+            (None, false, one),
+        ] {
+            let found = virtual_machine(flags, hypervisor, clocks);
+            assert!(!good(&found), "{flags:?} {hypervisor} {clocks:?}: {found:?}");
+        }
+    }
 }

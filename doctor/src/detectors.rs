@@ -5,7 +5,7 @@ use obol_chaos::floor::Floors;
 use obol_deaths::Detection;
 use obol_deaths::Detectors;
 use obol_fabric::host::sched::Slice;
-use obol_observe::stats::shown;
+use obol_observe::stats::{Summary, shown};
 use obol_term::output::Failure;
 use std::path::Path;
 
@@ -17,13 +17,30 @@ pub(crate) fn check(root: &Path) -> Result<Vec<Finding>, Failure> {
     floors.run(root, DEATHS, Slice::Default)?;
     let detected = floors.detected.summary();
     let median = detected.p50.map_or_else(|| "--".to_owned(), shown);
-    let ordinary = if floors.ordinary { ", without real-time priority of the measuring process" } else { "" };
+    Ok(vec![robust_futex(&detected, floors.ordinary), of(&Detectors::look(), &median)])
+}
+
+/// Of the deaths that it showed. `ordinary`: the measuring process had no real-time priority.
+fn robust_futex(detected: &Summary, ordinary: bool) -> Finding {
+    const CHECK: &str = "robust futex";
+    let median = detected.p50.map_or_else(|| "--".to_owned(), shown);
+    let ordinary = if ordinary { ", without real-time priority of the measuring process" } else { "" };
     let found = format!(
         "a robust futex shows the death of a bare process after {median} (p50 of {}, the longest {}{ordinary})",
         detected.n,
         shown(detected.max)
     );
-    Ok(vec![Finding::good("robust futex", found), of(&Detectors::look(), &median)])
+    if detected.n < u64::from(DEATHS) {
+        return Finding::warning(
+            CHECK,
+            format_args!("{found}: {DEATHS} have died"),
+            (
+                "deaths that it does not show are found by pidfds or heartbeats alone",
+                "run `obol doctor` again on an idle host; if it repeats, see docs/design/deaths.md",
+            ),
+        );
+    }
+    Finding::good(CHECK, found)
 }
 
 fn of(detectors: &Detectors, median: &str) -> Finding {
@@ -73,6 +90,21 @@ fn of(detectors: &Detectors, median: &str) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use obol_fabric::Nanos;
+    use obol_observe::stats::Distribution;
+
+    #[test]
+    fn a_futex_that_showed_fewer_deaths_than_there_were_is_not_good() {
+        let of = |deaths: u32| {
+            let mut all = Distribution::new();
+            (0..deaths).for_each(|n| all.add(Nanos::from_micros(40 + u64::from(n))));
+            robust_futex(&all.summary(), false).severity
+        };
+        assert_eq!(of(DEATHS), Severity::Good);
+        for deaths in [0, 1, DEATHS - 1] {
+            assert_eq!(of(deaths), Severity::Warning, "{deaths}");
+        }
+    }
 
     #[test]
     fn without_a_notice_of_the_kernel_the_cost_is_the_measured_delay() {

@@ -17,8 +17,16 @@ pub(crate) fn check(subject: &Subject<'_>) -> Vec<Finding> {
     // The root may not exist yet: then what it would be made in.
     let there = subject.root.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
     all.push(kind(there));
-    all.extend(room(there, subject));
-    all.push(locked());
+    if let Ok(layout) = Layout::new(subject.profile.limits) {
+        let found = statvfs(there).map(|found| Room {
+            total: found.blocks(),
+            free: found.blocks_available(),
+            block_bytes: found.fragment_size(),
+        });
+        let found = found.map_err(io::Error::from);
+        all.push(room(there, subject.profile.name.as_str(), layout.bytes() as u64, found));
+    }
+    all.push(locked(obol_fabric_verbs::arena::host_memory().lockable));
     all
 }
 
@@ -65,22 +73,49 @@ fn kind(there: &Path) -> Finding {
     }
 }
 
-fn room(there: &Path, subject: &Subject<'_>) -> Option<Finding> {
-    const CHECK: &str = "room for regions";
-    let one = Layout::new(subject.profile.limits).ok()?.bytes() as u64;
-    let found = statvfs(there).ok()?;
-    let free = found.blocks_available().saturating_mul(found.fragment_size());
-    let mib = |bytes: u64| bytes >> 20;
-    let text = format!(
-        "{} MiB free; a region of the profile {} has {} KiB",
-        mib(free),
-        subject.profile.name,
-        one >> 10
-    );
-    if free >= one.saturating_mul(REGIONS) {
-        return Some(Finding::good(CHECK, text));
+/// What a file system says of its room, in blocks.
+struct Room {
+    total: u64,
+    /// For this user.
+    free: u64,
+    block_bytes: u64,
+}
+
+impl Room {
+    /// The free bytes; `None` if the numbers make no sense. A file system without a limit has no blocks.
+    fn free_bytes(&self) -> Option<u64> {
+        let Self { total, free, block_bytes } = *self;
+        total.checked_mul(block_bytes).filter(|bytes| *bytes > 0 && free <= total)?;
+        free.checked_mul(block_bytes)
     }
-    Some(Finding::problem(
+}
+
+/// Of the room `there`, and the bytes of one region.
+fn room(there: &Path, profile: &str, one: u64, found: io::Result<Room>) -> Finding {
+    const CHECK: &str = "room for regions";
+    let unknown = |why: String| {
+        Finding::note(
+            CHECK,
+            format_args!("how much is free in {} is not known: {why}", there.display()),
+            ("if it is too little, processes of the cluster cannot start", "`df` shows it"),
+        )
+    };
+    let free = match found {
+        Err(error) => return unknown(error.to_string()),
+        Ok(room) => match room.free_bytes() {
+            Some(free) => free,
+            None => {
+                let Room { total, free, block_bytes } = room;
+                return unknown(format!("{free} of {total} blocks of {block_bytes} bytes"));
+            }
+        },
+    };
+    let mib = |bytes: u64| bytes >> 20;
+    let text = format!("{} MiB free; a region of the profile {profile} has {} KiB", mib(free), one >> 10);
+    if free >= one.saturating_mul(REGIONS) {
+        return Finding::good(CHECK, text);
+    }
+    Finding::problem(
         CHECK,
         format_args!("{text}: less than {REGIONS} regions"),
         (
@@ -91,13 +126,12 @@ fn room(there: &Path, subject: &Subject<'_>) -> Option<Finding> {
                 there.display()
             ),
         ),
-    ))
+    )
 }
 
-/// RDMA pins the memory that it registers.
-fn locked() -> Finding {
-    let memory = obol_fabric_verbs::arena::host_memory();
-    match memory.lockable {
+/// RDMA pins the memory that it registers, up to a limit if there is one.
+fn locked(lockable: Option<u64>) -> Finding {
+    match lockable {
         None => Finding::good("locked memory", "no limit (RLIMIT_MEMLOCK)"),
         Some(bytes) => Finding::note(
             "locked memory",
@@ -123,5 +157,44 @@ mod tests {
         assert_eq!(kind(Path::new("/proc/none-of-that-name")).severity, Severity::Problem);
         let file = tempfile::NamedTempFile::new().expect("made");
         assert_eq!(rights(file.path()).severity, Severity::Problem);
+    }
+
+    #[test]
+    fn too_little_room_and_a_room_that_makes_no_sense_are_not_good() {
+        const REGION: u64 = 1 << 20;
+        let of = |total, free, block_bytes| {
+            room(Path::new("/dev/shm"), "laptop", REGION, Ok(Room { total, free, block_bytes }))
+        };
+        let enough = REGIONS * REGION / 4096;
+        assert_eq!(of(enough, enough, 4096).severity, Severity::Good);
+        assert_eq!(of(enough, enough - 1, 4096).severity, Severity::Problem);
+        for (total, free, block_bytes) in
+            [(0, 0, 4096), (enough, enough, 0), (enough, enough + 1, 4096), (u64::MAX, u64::MAX, 4096)]
+        {
+            let absurd = of(total, free, block_bytes);
+            assert!(absurd.severity == Severity::Note && absurd.found.contains("is not known"), "{absurd:?}");
+        }
+        let unreadable =
+            room(Path::new("/dev/shm"), "laptop", REGION, Err(io::ErrorKind::PermissionDenied.into()));
+        assert!(
+            unreadable.severity == Severity::Note && unreadable.found.contains("permission denied"),
+            "{unreadable:?}"
+        );
+        // A region that no host has room for.
+        let all = room(
+            Path::new("/dev/shm"),
+            "laptop",
+            u64::MAX,
+            Ok(Room { total: enough, free: enough, block_bytes: 4096 }),
+        );
+        assert_eq!(all.severity, Severity::Problem);
+    }
+
+    #[test]
+    fn locked_memory_is_good_only_without_a_limit() {
+        assert_eq!(locked(None).severity, Severity::Good);
+        for bytes in [0, 65_536, u64::MAX] {
+            assert_eq!(locked(Some(bytes)).severity, Severity::Note, "{bytes}");
+        }
     }
 }

@@ -26,25 +26,30 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const CONNECTS: u32 = 5;
 /// Ethernet's usual size of a packet.
 const MTU: u64 = 1500;
+/// The largest of Linux, that of the loopback interface: an IP packet has no more bytes.
+const MTU_MAX: u64 = 65_536;
 
 pub(crate) fn check(subject: &Subject<'_>) -> Vec<Finding> {
     let own = own_network(subject);
     let over_rdma = own.as_ref().is_some_and(|network| network.fabric == Fabric::Rdma);
-    let mut all = vec![rdma(own.as_ref().map(|network| network.address), over_rdma)];
+    let found = Found::look(own.as_ref().map(|network| network.address));
+    let device = found.chosen.map(|chosen| format!("{} port {}", chosen.device, chosen.port));
+    let mut all = vec![rdma(device, &found.missing, over_rdma)];
     all.push(multicast(
         "multicast on this host",
         Ipv4Addr::LOCALHOST,
+        loops_back(Ipv4Addr::LOCALHOST),
         "the kernel module's notices do not arrive; robust futexes and pidfds report deaths",
     ));
     if let (true, Some(IpAddr::V4(address))) = (over_rdma, own.as_ref().map(|network| network.address)) {
-        all.push(multicast("multicast between hosts", address, "views and notices do not arrive by multicast: deaths of other hosts are found by heartbeats alone"));
+        all.push(multicast("multicast between hosts", address, loops_back(address), "views and notices do not arrive by multicast: deaths of other hosts are found by heartbeats alone"));
     }
     // The file of hosts does not say which of them this one is, once its address is gone.
     if let Some(network) = subject.site.and_then(|site| site.deployment.network.as_ref()) {
         all.push(own_addresses(network));
     }
     if let Some(network) = &own {
-        all.extend(mtu(network.address));
+        all.extend(mtu_of(network.address));
         let least = least_duties(network);
         let named = subject.hosts.and_then(|(hosts, _)| hosts.hosts.get(usize::from(network.host) - 1));
         let duties = named.map_or_else(|| least.clone(), |host| needed(host, &least));
@@ -71,13 +76,14 @@ fn own_network(subject: &Subject<'_>) -> Option<Network> {
     hosts.deployment(hosts.find(&here)?, file).ok()?.network
 }
 
-fn rdma(address: Option<IpAddr>, needed: bool) -> Finding {
+/// Of the device that would be used, and what is missing.
+fn rdma(device: Option<String>, missing: &[String], needed: bool) -> Finding {
     const CHECK: &str = "RDMA";
-    let found = Found::look(address);
-    let missing = found.missing.join("; ");
-    if let (Some(chosen), true) = (&found.chosen, found.missing.is_empty()) {
-        return Finding::good(CHECK, format_args!("{} port {}", chosen.device, chosen.port));
-    }
+    let missing = match (device, missing) {
+        (Some(device), []) => return Finding::good(CHECK, device),
+        (None, []) => "no device can be used".to_owned(),
+        (_, missing) => missing.join("; "),
+    };
     let remedy = "`obol fabric list` has the details; docs/deploy.md sets up a device";
     if needed {
         return Finding::problem(CHECK, missing, ("this host cannot be part of a cluster over RDMA", remedy));
@@ -99,9 +105,14 @@ fn loops_back(interface: Ipv4Addr) -> io::Result<()> {
     socket.set_multicast_loop_v4(true)?;
     socket.set_multicast_ttl_v4(0)?;
     send_from(&socket, interface)?;
-    socket.set_read_timeout(Some(DATAGRAM_TIMEOUT))?;
     let text = format!("obol doctor {}", std::process::id());
     socket.send_to(text.as_bytes(), (GROUP, socket.local_addr()?.port()))?;
+    arrives(&socket, &text)
+}
+
+/// Waits for a datagram with this text; others may come before.
+fn arrives(socket: &UdpSocket, text: &str) -> io::Result<()> {
+    socket.set_read_timeout(Some(DATAGRAM_TIMEOUT))?;
     let mut bytes = [0; 64];
     let end = Instant::now() + DATAGRAM_TIMEOUT;
     while Instant::now() < end {
@@ -113,8 +124,8 @@ fn loops_back(interface: Ipv4Addr) -> io::Result<()> {
     Err(io::ErrorKind::TimedOut.into())
 }
 
-fn multicast(check: &'static str, interface: Ipv4Addr, cost: &str) -> Finding {
-    match loops_back(interface) {
+fn multicast(check: &'static str, interface: Ipv4Addr, looped: io::Result<()>, cost: &str) -> Finding {
+    match looped {
         Ok(()) => Finding::good(check, format_args!("a datagram to {GROUP} by {interface} has arrived")),
         Err(error) => Finding::warning(
             check,
@@ -146,21 +157,37 @@ fn own_addresses(network: &Network) -> Finding {
     )
 }
 
-fn mtu(address: IpAddr) -> Option<Finding> {
+/// Of the interface that has this address.
+fn mtu_of(address: IpAddr) -> Option<Finding> {
     let interface = interfaces().ok()?.into_iter().find(|one| one.address == address)?.name;
-    let mtu: u64 = line_of(Path::new("/sys/class/net").join(&interface).join("mtu"))?.parse().ok()?;
+    let text = line_of(Path::new("/sys/class/net").join(&interface).join("mtu"));
+    Some(mtu(&interface, text.as_deref()))
+}
+
+/// Of an interface, and what its file `mtu` says.
+fn mtu(interface: &str, text: Option<&str>) -> Finding {
+    let Some(mtu) = text.and_then(|text| text.parse().ok()).filter(|mtu| (1..=MTU_MAX).contains(mtu)) else {
+        return Finding::note(
+            "MTU",
+            format_args!("that of {interface} is not known: /sys/class/net/{interface}/mtu says {text:?}"),
+            (
+                "if it is small, datagrams and views take more packets than necessary",
+                format!("`ip link show {interface}` shows it").as_str(),
+            ),
+        );
+    };
     let found = format!("{interface} has {mtu} bytes");
     if mtu >= MTU {
-        return Some(Finding::good("MTU", found));
+        return Finding::good("MTU", found);
     }
-    Some(Finding::warning(
+    Finding::warning(
         "MTU",
         found,
         (
             "datagrams and views take more packets than necessary, each of which can be lost",
             format!("`ip link set {interface} mtu {MTU}`, on all hosts and switches"),
         ),
-    ))
+    )
 }
 
 fn certificate(network: &Network, duties: &[Duty]) -> Vec<Finding> {
@@ -296,6 +323,56 @@ mod tests {
     use super::super::Severity;
     use super::*;
     use std::net::TcpListener;
+
+    #[test]
+    fn a_datagram_that_does_not_arrive_is_not_good() {
+        let of = |looped| multicast("multicast on this host", Ipv4Addr::LOCALHOST, looped, "it costs");
+        assert_eq!(of(Ok(())).severity, Severity::Good);
+        for error in [io::ErrorKind::TimedOut, io::ErrorKind::PermissionDenied, io::ErrorKind::WouldBlock] {
+            assert_eq!(of(Err(error.into())).severity, Severity::Warning, "{error}");
+        }
+        let receiver = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let at = receiver.local_addr().expect("bound");
+        let send = |text: &[u8]| receiver.send_to(text, at).expect("sent");
+        // What another program sends to the group is not what was sent.
+        send(b"obol doctor 7");
+        send(b"");
+        assert!(arrives(&receiver, "obol doctor 77").is_err());
+        send(b"obol doctor 7");
+        send(b"obol doctor 77");
+        arrives(&receiver, "obol doctor 77").expect("arrived after another");
+    }
+
+    #[test]
+    fn an_mtu_that_is_small_unknown_or_impossible_is_not_good() {
+        let of = |text| mtu("eth0", text).severity;
+        assert!(["1500", "9000", "65536"].iter().all(|text| of(Some(text)) == Severity::Good));
+        assert!(["1", "576", "1499"].iter().all(|text| of(Some(text)) == Severity::Warning));
+        for text in
+            [None, Some("0"), Some("-1"), Some("65537"), Some("99999999999999999999"), Some("1500 1500")]
+        {
+            assert_eq!(of(text), Severity::Note, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn rdma_is_good_only_with_a_device_and_nothing_missing() {
+        let of = |device: Option<&str>, missing: &[&str], needed| {
+            let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
+            rdma(device.map(str::to_owned), &missing, needed)
+        };
+        let device = Some("mlx5_0 port 1");
+        for needed in [true, false] {
+            assert_eq!(of(device, &[], needed).severity, Severity::Good);
+            for (device, missing) in
+                [(None, &["no device"][..]), (None, &[]), (device, &["rdma_cm cannot be opened"])]
+            {
+                let found = of(device, missing, needed);
+                let wanted = if needed { Severity::Problem } else { Severity::Note };
+                assert!(found.severity == wanted && !found.found.is_empty(), "{found:?}");
+            }
+        }
+    }
 
     #[test]
     fn an_address_that_this_host_does_not_have_is_a_problem() {

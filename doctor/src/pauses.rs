@@ -206,6 +206,10 @@ impl Pauses {
             self.outlasts,
             shown(max)
         );
+        if n == 0 {
+            let advice = ("which leases its pauses allow is not known", "measure longer, with --for");
+            return Finding::note("pauses", format!("{}: none was measured", self.scheduling), advice);
+        }
         if self.longer_than_profile == 0 {
             return Finding::good("pauses", found);
         }
@@ -295,6 +299,8 @@ mod tests {
         };
         let severity = |longest_us, every| of(longest_us, every).finding(&laptop()).severity;
         assert_eq!(severity(13_000, 4000), Severity::Good);
+        let none = Pauses { pauses_us: Distribution::new().summary(), ..of(60, 1) };
+        assert_eq!(none.finding(&laptop()).severity, Severity::Note, "nothing measured is not good");
         // One in 5000 leaves 99.9 % in time, as can be claimed.
         assert_eq!(severity(15_000, 4000), Severity::Note);
         assert_eq!(severity(15_000, 100), Severity::Warning);

@@ -3,11 +3,11 @@
 use crate::body;
 use crate::letter_file;
 use crate::program::missing_program;
-use obol_config::{At, FileError, Problem, Problems, Section, index_of, shortened};
+use obol_config::{At, FileError, PlacedProblem, Problem, Problems, Section, index_of, shortened};
 use obol_node::user;
 use obol_observe::incidents::event::{Event, Kind, Severity, State};
 use serde_json::Map;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -35,6 +35,16 @@ pub struct Config {
     pub dead_letters: PathBuf,
     /// The certificates of authorities that may sign those of receivers; `None` for the host's.
     pub ca_file: Option<PathBuf>,
+    /// What it was read from.
+    text: String,
+    places: Places,
+}
+
+/// Where keys that name something of this host are, in bytes of the file.
+type Places = BTreeMap<&'static str, usize>;
+
+fn places(section: &Section<'_, '_>, keys: &[&'static str]) -> Places {
+    keys.iter().filter(|key| section.has(key)).map(|key| (*key, section.place(key))).collect()
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +63,7 @@ pub struct Hook {
     pub backoff_max: Duration,
     /// Deliveries in a minute. Further events are counted and not delivered.
     pub rate: u32,
+    places: Places,
 }
 
 /// How a hook is called.
@@ -102,30 +113,55 @@ impl Config {
 
     /// Reads and checks a text; `origin` names its source in errors.
     pub fn parse(text: &str, origin: &str) -> Result<Self, FileError> {
-        obol_config::read(text, origin, file)
+        obol_config::read(text, origin, |top, problems| file(text, top, problems))
     }
 
     /// What cannot work on this host though the file is valid: files that cannot be read or written,
-    /// programs that are not there or cannot be run.
-    pub fn problems(&self) -> Vec<String> {
-        let mut problems: Vec<String> = letter_file::unwritable(&self.dead_letters).into_iter().collect();
-        let unread = |name: &str, what: &str, path: &Path| {
-            let error = fs::read(path).err()?;
-            Some(format!("{name}: {what} {}: {error}", path.display()))
+    /// programs that are not there or cannot be run. Each is where the file names it.
+    pub fn problems(&self) -> Vec<PlacedProblem> {
+        let mut problems = Vec::new();
+        // A default is not in the file, so it is at its begin.
+        let mut add = |places: &Places, key: &str, why: Option<String>| {
+            let at = places.get(key).copied().unwrap_or(0);
+            problems.extend(why.map(|why| PlacedProblem::at(&self.text, at, Problem::Other(why))));
         };
-        problems.extend(self.ca_file.iter().filter_map(|path| unread("ca_file", "certificates in", path)));
-        for hook in &self.hooks {
-            match &hook.action {
+        let unread = |name: &str, what: &str, key: &str, path: &Path| {
+            let error = fs::read(path).err()?;
+            Some(format!(
+                "{name}: {what} {}: {error}; make the file, readable by the user of `obol hooks run`, or correct {key}",
+                path.display()
+            ))
+        };
+        let ca_file = self.ca_file.as_ref();
+        add(
+            &self.places,
+            "ca_file",
+            ca_file.and_then(|path| unread("ca_file", "certificates in", "ca_file", path)),
+        );
+        let unwritable = letter_file::unwritable(&self.dead_letters);
+        let unwritable = unwritable.map(|why| {
+            format!("{why}; give this user the right to write there, or set dead_letters to another file")
+        });
+        add(&self.places, "dead_letters", unwritable);
+        for Hook { name, action, places, .. } in &self.hooks {
+            match action {
                 Action::Webhook { secret_file, bearer_file, .. } => {
-                    for (what, path) in [("the secret in", secret_file), ("the token in", bearer_file)] {
+                    for (key, what, path) in [
+                        ("secret_file", "the secret in", secret_file),
+                        ("bearer_file", "the token in", bearer_file),
+                    ] {
                         let Some(path) = path else { continue };
-                        problems.extend(unread(&hook.name, what, path));
-                        problems.extend(exposed(&hook.name, what, path));
+                        add(places, key, unread(name, what, &format!("hook.{key}"), path));
+                        add(places, key, exposed(name, what, path));
                     }
                 }
                 Action::Exec(words) => {
                     let missing = words.first().and_then(|program| missing_program(program));
-                    problems.extend(missing.map(|why| format!("{}: {why}", hook.name)));
+                    add(
+                        places,
+                        "exec",
+                        missing.map(|why| format!("{name}: {why}; correct hook.exec, or install it")),
+                    );
                 }
             }
         }
@@ -133,7 +169,7 @@ impl Config {
     }
 }
 
-fn file(top: &mut Section<'_, '_>, problems: &mut Problems) -> Option<Config> {
+fn file(text: &str, top: &mut Section<'_, '_>, problems: &mut Problems) -> Option<Config> {
     top.schema(SCHEMA, problems);
     let mut path = |top: &mut Section<'_, '_>, key: &str| {
         let At { at, value } = top.string(key, problems)?;
@@ -167,7 +203,8 @@ fn file(top: &mut Section<'_, '_>, problems: &mut Problems) -> Option<Config> {
         }
         hooks.push(hook);
     }
-    Some(Config { hooks, dead_letters: dead_letters?, ca_file })
+    let places = places(top, &["ca_file", "dead_letters"]);
+    Some(Config { hooks, dead_letters: dead_letters?, ca_file, text: text.to_owned(), places })
 }
 
 fn hook(section: &mut Section<'_, '_>, problems: &mut Problems) -> Option<Hook> {
@@ -185,6 +222,7 @@ fn hook(section: &mut Section<'_, '_>, problems: &mut Problems) -> Option<Hook> 
     let on = section.need("on", "a list of events, such as [\"alert\", \"failover\"]", on);
     let on = on.map(|on| on.into_iter().map(|at| at.value).collect());
     let action = action(section, problems);
+    let before = problems.count();
     let mut span = |section: &mut Section<'_, '_>, key: &str, default: u64, most: u64| {
         let bounds = (Duration::from_millis(1), Duration::from_secs(most));
         section.span(key, bounds, problems).map_or(Duration::from_secs(default), |at| at.value)
@@ -194,10 +232,13 @@ fn hook(section: &mut Section<'_, '_>, problems: &mut Problems) -> Option<Hook> 
     let timeout = span(section, "timeout", 10, 600);
     let attempts = section.number("attempts", (1, 100), problems).map_or(8, |at| at.value);
     let rate = section.number("rate", (1, 10_000), problems).map_or(60, |at| at.value);
-    if backoff_max < backoff {
+    let is_misspelt = section.is_misspelt("backoff") || section.is_misspelt("backoff_max");
+    if backoff_max < backoff && problems.count() == before && !is_misspelt {
         problems.other(section.at, "hook.backoff_max must not be shorter than hook.backoff");
     }
-    Some(Hook { name: name?, on: on?, action: action?, timeout, attempts, backoff, backoff_max, rate })
+    let places = places(section, &["exec", "secret_file", "bearer_file"]);
+    let (name, on, action) = (name?, on?, action?);
+    Some(Hook { name, on, action, timeout, attempts, backoff, backoff_max, rate, places })
 }
 
 fn action(section: &mut Section<'_, '_>, problems: &mut Problems) -> Option<Action> {
@@ -219,6 +260,11 @@ fn action(section: &mut Section<'_, '_>, problems: &mut Problems) -> Option<Acti
         (false, true) => webhook(section, url, problems),
         _ => {
             section.accept(["secret_file", "bearer_file", "body", "template", "allow_http"]);
+            section.accept(["backoff", "backoff_max", "timeout", "attempts", "rate"]);
+            let misspelt = section.is_misspelt("exec") || section.is_misspelt("url");
+            if misspelt {
+                return None;
+            }
             problems.other(section.at, "a hook needs either exec, a program with its arguments, or url");
             None
         }
@@ -290,6 +336,13 @@ mod tests {
         Config::parse(&format!("{HEAD}{hooks}"), "hooks.toml").map_err(|error| error.to_string())
     }
 
+    /// What does not work on this host, each with line and column.
+    fn listed(config: &Config) -> Vec<String> {
+        let one =
+            |PlacedProblem { line, column, problem }: PlacedProblem| format!("{line}:{column} {problem}");
+        config.problems().into_iter().map(one).collect()
+    }
+
     #[test]
     fn a_hook_has_defaults() {
         let config = parse("[[hook]]\nname = \"page\"\non = [\"alert\"]\nexec = [\"/bin/page\", \"-x\"]\n")
@@ -324,6 +377,27 @@ mod tests {
     }
 
     #[test]
+    fn one_mistake_is_one_problem_and_what_follows_from_it_is_not_reported() {
+        let good = "[[hook]]\nname = \"a\"\non = [\"view\"]\nurl = \"https://x\"\nbody = \"slack\"\nbackoff = \"2s\"\n\
+                    backoff_max = \"3s\"\n[[hook]]\nname = \"b\"\non = [\"view\"]\nexec = [\"sh\"]\n";
+        parse(good).expect("valid");
+        for (right, wrong) in [
+            ("url = ", "urls = "),
+            ("url = \"https://x\"", "url = 5"),
+            ("exec = ", "exce = "),
+            ("exec = [\"sh\"]", "exec = 5"),
+            ("backoff = \"2s\"", "backoff = \"500s 2ms\""),
+            ("backoff_max = \"3s\"", "backoff_max = 3"),
+            ("backoff = \"2s\"", "backof = \"500s\""),
+            ("[[hook]]\nname = \"a\"", "[[hook]]\nnames = \"a\""),
+        ] {
+            assert!(good.contains(right), "{right}");
+            let told = parse(&good.replacen(right, wrong, 1)).expect_err("refused");
+            assert_eq!(told.lines().count(), 1, "{wrong}:\n{told}");
+        }
+    }
+
+    #[test]
     fn names_are_unique_and_a_file_has_hooks() {
         let hook = "[[hook]]\nname = \"a\"\non = [\"view\"]\nexec = [\"x\"]\n";
         assert!(parse(&hook.repeat(2)).expect_err("refused").contains("two hooks"));
@@ -342,9 +416,10 @@ mod tests {
         let config = parse(&hook).expect("valid");
         for (mode, faults) in [(0o600, 0), (0o640, 0), (0o644, 1)] {
             fs::set_permissions(secret.path(), fs::Permissions::from_mode(mode)).expect("changed");
-            let problems = config.problems();
+            let problems = listed(&config);
             assert_eq!(problems.len(), faults, "{problems:?}");
-            assert!(problems.iter().all(|problem| problem.contains("mode 644")), "{problems:?}");
+            let is_told = |problem: &String| problem.starts_with("7:1 ") && problem.contains("mode 644");
+            assert!(problems.iter().all(is_told), "{problems:?}");
         }
     }
 
@@ -353,8 +428,11 @@ mod tests {
         let config = parse(
             "[[hook]]\nname = \"a\"\non = [\"view\"]\nurl = \"https://x\"\nsecret_file = \"/nowhere/secret\"\n",
         );
-        let problems = config.expect("valid").problems();
-        assert!(problems.len() == 1 && problems[0].contains("/nowhere/secret"), "{problems:?}");
+        let problems = listed(&config.expect("valid"));
+        let [problem] = &problems[..] else { panic!("{problems:?}") };
+        for words in ["7:1 ", "/nowhere/secret", "or correct hook.secret_file"] {
+            assert!(problem.contains(words), "{words:?} is not in {problem}");
+        }
     }
 
     #[test]
@@ -370,9 +448,10 @@ mod tests {
             ("/bin/sh", None),
         ] {
             let hook = format!("[[hook]]\nname = \"a\"\non = [\"view\"]\nexec = [\"{program}\"]\n");
-            let problems = parse(&hook).expect("valid").problems();
+            let problems = listed(&parse(&hook).expect("valid"));
             assert_eq!(problems.len(), usize::from(says.is_some()), "{program}: {problems:?}");
-            assert!(problems.iter().all(|it| says.is_some_and(|says| it.contains(says))), "{problems:?}");
+            let is_told = |it: &String| it.starts_with("6:1 ") && says.is_some_and(|says| it.contains(says));
+            assert!(problems.iter().all(is_told), "{problems:?}");
         }
     }
 
@@ -385,14 +464,14 @@ mod tests {
             let text = format!(
                 "schema = 1\ndead_letters = {path:?}\n[[hook]]\nname = \"a\"\non = [\"view\"]\nexec = [\"sh\"]\n"
             );
-            Config::parse(&text, "hooks.toml").expect("valid").problems()
+            listed(&Config::parse(&text, "hooks.toml").expect("valid"))
         };
         assert_eq!(below(&folder.path().join("new/dead.jsonl")), [""; 0], "its folder is made");
         assert_eq!(below(&file), [""; 0]);
         for wrong in [folder.path(), &file.join("dead.jsonl")] {
             let problems = below(wrong);
             assert!(
-                matches!(&problems[..], [one] if one.contains("dead letters")),
+                matches!(&problems[..], [one] if one.starts_with("2:1 ") && one.contains("dead letters")),
                 "{wrong:?}: {problems:?}"
             );
         }

@@ -2,7 +2,9 @@
 //! long commands and daemons take them from here.
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use std::fs;
+use signal_hook::iterator::Signals;
+use std::sync::mpsc::{self, Receiver};
+use std::{fs, io, thread};
 
 /// The mask of ignored signals, in `/proc/self/status`.
 const IGNORED: &str = "SigIgn:";
@@ -13,6 +15,20 @@ const IGNORED: &str = "SigIgn:";
 pub fn signals() -> Vec<i32> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     if is_ignored(&status, SIGHUP) { vec![SIGINT, SIGTERM] } else { vec![SIGINT, SIGTERM, SIGHUP] }
+}
+
+/// Gets a message at the first of these signals.
+pub fn messages() -> io::Result<Receiver<()>> {
+    let (tx, quit) = mpsc::channel();
+    let mut signals = Signals::new(self::signals())?;
+    let body = move || {
+        // The receiver may have ended.
+        if signals.forever().next().is_some() {
+            let _ = tx.send(());
+        }
+    };
+    thread::Builder::new().name("signals".to_owned()).spawn(body)?;
+    Ok(quit)
 }
 
 /// Whether a process of this status ignores a signal.

@@ -264,6 +264,7 @@ fn address(section: &mut Section<'_, '_>, key: &str, problems: &mut Problems) ->
 }
 
 fn file(top: &mut Section<'_, '_>, problems: &mut Problems) -> Option<Hosts> {
+    top.accept(["schema", "cluster", "id", "profile", "port", "fabric", "keys", "groups", "hosts"]);
     top.schema(HOSTS_SCHEMA, problems);
     let cluster = top.parsed("cluster", "a name", problems);
     let cluster = top.need("cluster", "a name", cluster);
@@ -309,6 +310,9 @@ fn fabric(top: &mut Section<'_, '_>, problems: &mut Problems) -> Option<(Fabric,
     let over_ip = top.choice("fabric", &[("rdma", false), ("ip", true)], problems);
     let keys = top.string("keys", problems);
     if (top.has("fabric") && over_ip.is_none()) || (top.has("keys") && keys.is_none()) {
+        return None;
+    }
+    if top.is_misspelt("fabric") || top.is_misspelt("keys") {
         return None;
     }
     match (over_ip.is_some_and(|at| at.value), keys) {
@@ -368,13 +372,16 @@ fn hosts(at: usize, tables: Vec<Section<'_, '_>>, problems: &mut Problems) -> Ve
     }
     let mut taken = Taken::default();
     let mut hosts = Vec::new();
+    let before = problems.count();
     for section in tables {
         hosts.extend(section.read(problems, |section, problems| host(section, &mut taken, problems)));
     }
+    // Of hosts with mistakes the numbers may be missing.
     let numbers = &taken.coordinators;
-    if numbers.is_empty() {
+    let are_read = problems.count() == before;
+    if are_read && numbers.is_empty() {
         problems.other(at, "no host has a coordinator; give one to each of 3 or 5 hosts, numbered from 1");
-    } else if !numbers.iter().copied().zip(1..).all(|(number, expected)| number == expected) {
+    } else if are_read && !numbers.iter().copied().zip(1..).all(|(number, expected)| number == expected) {
         let found: Vec<_> = numbers.iter().map(u32::to_string).collect();
         problems.other(
             at,
@@ -422,16 +429,19 @@ fn host(section: &mut Section<'_, '_>, taken: &mut Taken, problems: &mut Problem
         Some(HostSupervisor::parse(value.as_str()?).map_err(invalid))
     });
     let supervisor = supervisor.map(|at| at.value).unwrap_or_default();
+    // As they are written: one with a mistake is a path all the same.
+    let written = section.value("paths").map_or(Some(0), |value| Some(value.get_ref().as_array()?.len()));
     let paths = paths(section, &mut taken.on_paths, problems);
-    let first = *taken.paths.get_or_insert(paths.len());
-    if paths.len() != first {
-        let count = paths.len();
-        problems.other(
-            at,
-            format!(
-                "{count} paths, and the first host has {first}; every host needs an address on each path"
-            ),
-        );
+    if let Some(count) = written.filter(|_| !section.is_misspelt("paths")) {
+        let first = *taken.paths.get_or_insert(count);
+        if count != first {
+            problems.other(
+                at,
+                format!(
+                    "{count} paths, and the first host has {first}; every host needs an address on each path"
+                ),
+            );
+        }
     }
     Some(Host { address: address?, paths, coordinator, agents, caches, apps, supervisor })
 }

@@ -7,7 +7,7 @@ use obol_fabric::host::{Waker, clock, sched};
 use obol_fabric::{Drive, Name, Nanos};
 use obol_fabric_verbs::{retry_within, timeout_of};
 use obol_node::Site;
-use obol_node::endpoint::Act;
+use obol_node::endpoint::{Act, EndpointError};
 use obol_node::network::{Fabric, Network};
 use obol_smr::identity::{of_first_log, of_newer_log};
 use obol_smr::{
@@ -250,7 +250,8 @@ impl<S: Service, E: Detector, G: Guard, O: Observer> Act for Turns<'_, S, E, G, 
             if node.member().is_name_taken() {
                 refusal = observer.name_taken();
             }
-            if is_over || leaves || refusal.is_some() {
+            let is_refused = refusal.is_some() || node.member().refused_by().is_some();
+            if is_over || leaves || is_refused {
                 done.store(true, Ordering::Relaxed);
             }
             let is_stalled = node.replica().is_some_and(Replica::is_stalled);
@@ -356,6 +357,7 @@ pub fn serve<S: Service, E: Detector, G: Guard>(
         if let Some(refusal) = refusal {
             return Err(ReplicaError::NameTaken(refusal));
         }
+        EndpointError::refused(name, &node)?;
         match last {
             ReplicaState::Misfit => return Err(ReplicaError::Misfit(name)),
             ReplicaState::Refuses => return Err(ReplicaError::Refuses(name)),

@@ -182,6 +182,7 @@ impl Builder {
             intervals,
             renewals,
             gap,
+            cut_short: None,
         })
     }
 }

@@ -16,7 +16,7 @@ use clap::ValueEnum;
 use obol_fabric::host::clock;
 use obol_fabric::{Instant, Name, Nanos};
 use obol_membership::metrics::Histogram;
-use obol_node::ClusterLocation;
+use obol_node::{ClusterLocation, ending};
 use obol_observe::Renewals;
 use obol_observe::calendar::iso;
 use obol_observe::failovers::Failover;
@@ -33,7 +33,7 @@ use options::{Report as Options, ReportFormat};
 use outages::Outages;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The data of a report.
@@ -55,6 +55,8 @@ pub struct Report {
     renewals: Option<Renewals>,
     /// What is missing of the recording, if anything.
     gap: Option<String>,
+    /// How long the cluster was to be polled, if an operator has ended it before.
+    cut_short: Option<Duration>,
 }
 
 /// What was counted in a histogram until a moment since the interval before.
@@ -172,6 +174,13 @@ impl Report {
 
     /// What is not in this report though it may have happened, each in a sentence.
     fn lacks(&self) -> Vec<String> {
+        let cut_short = self.cut_short.map(|wanted| {
+            format!(
+                "This report was cut short by a signal: it covers {} of {}.",
+                self.span(),
+                Nanos::from_std(wanted)
+            )
+        });
         let gap = self.gap.iter().map(|gap| format!("The recording is not whole: {gap}."));
         let unread = self.parts.iter().filter_map(|part| {
             let unread = part.data.unread_views()?;
@@ -185,7 +194,7 @@ impl Report {
                 unread.missing, unread.of
             ))
         });
-        gap.chain(unread).collect()
+        cut_short.into_iter().chain(gap).chain(unread).collect()
     }
 
     /// The report in one format.
@@ -249,9 +258,10 @@ impl Sink for Keep {
     }
 }
 
-/// The report on a cluster that is polled for some time.
+/// The report on a cluster that is polled for some time, or until a signal.
 fn live(location: &ClusterLocation, time: Duration) -> Result<Option<Report>, Failure> {
-    let (_quit, quit) = mpsc::channel();
+    let quit = ending::messages().map_err(Failure::failed)?;
+    let began = clock::now();
     let mut keep = Keep { builder: Builder::new(location.cluster), is_empty: true, lost: None };
     Live::new(location.clone()).with_all_buckets().for_time(time).run(
         &Rate::new(POLL_EVERY),
@@ -265,6 +275,7 @@ fn live(location: &ClusterLocation, time: Duration) -> Result<Option<Report>, Fa
     if lost.is_some() {
         report.ends_without_cluster(clock::now());
     }
+    report.cut_short = (clock::now().since(began) < Nanos::from_std(time)).then_some(time);
     Ok(Some(report))
 }
 

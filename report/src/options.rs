@@ -17,7 +17,8 @@ pub struct Report {
     /// The format [default: by the name of the output file, such as .html, .json or .csv; else md]
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<ReportFormat>,
-    /// How long to poll the cluster; flight recorders also cover earlier failovers
+    /// How long to poll the cluster; Ctrl-C reports on what there is by then. Flight recorders also cover
+    /// earlier failovers
     #[arg(long = "for", value_name = "TIME", value_parser = duration::argument, default_value = "3s", conflicts_with = "file")]
     pub time: Duration,
     /// Write it to this file

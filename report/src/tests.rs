@@ -440,3 +440,14 @@ fn of_many_clusters_the_newest_are_kept_and_the_report_says_so() {
         "{lacks}"
     );
 }
+
+#[test]
+fn a_report_that_was_cut_short_says_so_in_every_format_that_has_sentences() {
+    let whole = report();
+    let cut = Report { cut_short: Some(Duration::from_secs(3600)), ..report() };
+    for format in [ReportFormat::Md, ReportFormat::Html, ReportFormat::Json] {
+        let text = cut.text(format).expect("text");
+        assert!(text.contains("cut short by a signal: it covers ") && text.contains(" of 3600s."), "{text}");
+        assert!(!whole.text(format).expect("text").contains("cut short"));
+    }
+}

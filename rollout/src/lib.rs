@@ -23,7 +23,7 @@ pub use roster::{Looks, Roster};
 pub use watcher::Watcher;
 
 use obol_observe::named_enum;
-use obol_term::output::VOID;
+use obol_term::output::{INTERRUPTED, VOID};
 
 named_enum! {
     /// How a rollout ended.
@@ -50,7 +50,7 @@ impl Verdict {
             Self::Failed => 1,
             Self::CommandFailed => 3,
             Self::Aborted => 4,
-            Self::Interrupted => 5,
+            Self::Interrupted => INTERRUPTED,
             Self::Void => VOID,
         }
     }

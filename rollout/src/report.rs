@@ -295,6 +295,21 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_holds_only_if_it_was_judged_and_found_to() {
+        let mut report = report();
+        report.compared.truncate(1);
+        let mut said = |holds| {
+            report.compared[0].holds = holds;
+            (
+                report.lines().iter().any(|line| line.starts_with("limit holds ")),
+                report.document().markdown(None).contains("| yes |"),
+            )
+        };
+        assert_eq!(said(Some(true)), (true, true));
+        assert_eq!([said(Some(false)), said(None)], [(false, false); 2]);
+    }
+
+    #[test]
     fn both_sides_stand_beside_each_other_in_every_form() {
         let report = report();
         let lines = report.lines().join("\n");

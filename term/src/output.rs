@@ -12,6 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The exit code of an attempt without a result: of [`Failure::Void`], and of the verdicts that say so.
 pub const VOID: u8 = 6;
+/// The exit code of an attempt that a signal ended: of [`Failure::Interrupted`], and of the verdicts that say
+/// so.
+pub const INTERRUPTED: u8 = 5;
 
 /// Why a command failed. The text says what, where, and what to do next.
 #[derive(Debug, thiserror::Error)]
@@ -25,6 +28,9 @@ pub enum Failure {
     /// No result, because the attempt could not be made: exit code [`VOID`].
     #[error("{0}")]
     Void(String),
+    /// No result, because a signal ended the attempt before: exit code [`INTERRUPTED`].
+    #[error("{0}")]
+    Interrupted(String),
     /// The output could not be written.
     #[error("could not write the output: {0}")]
     Output(#[from] io::Error),
@@ -57,6 +63,7 @@ impl Failure {
             Self::Refused(_) => ExitCode::from(2),
             Self::Failed(_) | Self::Output(_) => ExitCode::FAILURE,
             Self::Void(_) => ExitCode::from(VOID),
+            Self::Interrupted(_) => ExitCode::from(INTERRUPTED),
         }
     }
 }

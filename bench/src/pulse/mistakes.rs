@@ -43,7 +43,7 @@ fn derived(root: &Path, base: &Profile, options: &BenchPulse) -> Result<Profile,
         all.drain(..all.len().min(SETTLE.as_secs() as usize));
         reports.push((host, all));
     }
-    let wanted = Wanted { every_seconds: options.every, confidence: CONFIDENCE };
+    let wanted = Wanted { every_seconds: options.every.as_secs_f64(), confidence: CONFIDENCE };
     let tuned = NetworkTuned::of(&reports, usize::from(HOSTS), wanted);
     let profile = tuned.profile(base).map_err(Failure::failed)?;
     let profile = profile.ok_or_else(|| {

@@ -278,6 +278,7 @@ pub(super) fn watch(section: &mut Section<'_, '_>, problems: &mut Problems) -> O
     let tolerance = section.flag("tolerance", problems).unwrap_or(true);
     let path = section.key("probe");
     let named = section.line("probe", problems);
+    let named = section.need("probe", "the probe, such as \"http\"", named);
     let probe = named.and_then(|At { at, value }| problems.take(at, chosen(&path, &value, &probes())));
     let Some(probe) = probe else {
         section.accept(keys().iter().map(|(key, _)| key.name));

@@ -13,6 +13,7 @@ use obol_config::{At, FileError, Problem, Problems, Section, chosen, duration, i
 use obol_fabric::layout::PROPOSERS_MAX;
 use obol_fabric::{Name, Nanos};
 use obol_observe::Percentile;
+use std::cell::Cell;
 
 /// Characters of a drill's name.
 pub(super) const ID_CHARS_MAX: usize = 64;
@@ -58,17 +59,30 @@ pub(super) fn id(section: &mut Section<'_, '_>, problems: &mut Problems) -> Opti
     read.map(|at| at.value)
 }
 
-/// What later tables refer to.
+/// The tables of a drill.
+const TABLES: [&str; 8] = ["drill", "guards", "targets", "steady", "step", "expect", "rollback", "report"];
+
+/// What later tables refer to. What could not be read is not known, and what refers to it is not judged: the
+/// mistake that kept it from being read is reported, and its consequences are not.
 struct Context {
     targets: Vec<Target>,
     /// The names of all targets, including those with errors.
-    names: Vec<String>,
+    names: Option<Vec<String>>,
     /// Their byte offsets.
     places: Vec<usize>,
-    count: u32,
+    /// Repetitions.
+    count: Option<u32>,
+    /// Whether a table may be there under another name.
+    misspelt: bool,
+    /// Whether a step could not be read, so that others have moved up.
+    shifted: bool,
+    /// Whether it was said that there are no targets.
+    said_empty: Cell<bool>,
 }
 
 fn top(top: &mut Section<'_, '_>, problems: &mut Problems) -> Option<Drill> {
+    top.accept(TABLES);
+    let misspelt = top.has_unknown();
     let head = top.needed_section("drill", problems);
     let head = head.map(|section| section.read(problems, drill));
     let guards = match top.section("guards", problems) {
@@ -76,18 +90,25 @@ fn top(top: &mut Section<'_, '_>, problems: &mut Problems) -> Option<Drill> {
         None => Guards::default(),
     };
     let (targets, names, places) = match top.section("targets", problems) {
-        Some(section) => section.read(problems, targets),
-        None => Default::default(),
+        Some(section) => {
+            let (targets, names, places) = section.read(problems, targets);
+            (targets, Some(names), places)
+        }
+        None => (Vec::new(), (!misspelt && !top.has("targets")).then(Vec::new), Vec::new()),
     };
-    let context =
-        Context { targets, names, places, count: head.as_ref().map_or(1, |head| head.repeat.count) };
+    let count = head.as_ref().and_then(|head| head.count);
+    let before = problems.count();
+    let tables = top.some_sections("step", problems);
+    let shifted = problems.count() > before;
+    let said_empty = Cell::new(false);
+    let context = Context { targets, names, places, count, misspelt, shifted, said_empty };
     let steady = top
         .sections("steady", problems)
         .into_iter()
         .filter_map(|section| section.read(problems, self::steady))
         .collect();
     let mut steps: Vec<Step> = Vec::new();
-    for (at, section) in top.some_sections("step", problems).into_iter().enumerate() {
+    for (at, section) in tables.into_iter().enumerate() {
         steps.extend(section.read(problems, |section, problems| step(section, at, &context, problems)));
     }
     top.need("step", "at least one step, [[step]]", (!steps.is_empty()).then_some(()));
@@ -114,7 +135,7 @@ fn top(top: &mut Section<'_, '_>, problems: &mut Problems) -> Option<Drill> {
         None => ReportFiles::default(),
     };
     // With other problems, an unused target may just be misspelt elsewhere.
-    if problems.is_empty() {
+    if problems.is_empty() && !misspelt {
         unused(&context, &steps, problems);
     }
     let head = head?;
@@ -161,6 +182,8 @@ struct Head {
     environment: Option<Name>,
     seed: u32,
     repeat: Repeat,
+    /// Repetitions, if they are known.
+    count: Option<u32>,
     timeout: Nanos,
 }
 
@@ -178,9 +201,13 @@ fn drill(section: &mut Section<'_, '_>, problems: &mut Problems) -> Head {
     );
     let seed = section.number("seed", (0, u32::MAX), problems).map_or(1, |at| at.value);
     let timeout = section.span("timeout", (Nanos::from_secs(1), TIMEOUT_MAX), problems);
-    let repeat = match section.section("repeat", problems) {
+    let (repeat, count) = match section.section("repeat", problems) {
         Some(section) => section.read(problems, self::repeat),
-        None => Repeat { count: 1, warmup: 0, gap: Nanos::from_millis(20), stop_after_failures: 1 },
+        None => {
+            let is_once = !section.has("repeat") && !section.has_unknown();
+            let repeat = Repeat { count: 1, warmup: 0, gap: Nanos::from_millis(20), stop_after_failures: 1 };
+            (repeat, is_once.then_some(1))
+        }
     };
     Head {
         id,
@@ -188,18 +215,20 @@ fn drill(section: &mut Section<'_, '_>, problems: &mut Problems) -> Head {
         environment,
         seed,
         repeat,
+        count,
         timeout: timeout.map_or(Nanos::from_secs(1800), |at| at.value),
     }
 }
 
-fn repeat(section: &mut Section<'_, '_>, problems: &mut Problems) -> Repeat {
-    let count = section.number("count", (1, COUNT_MAX), problems).map(|at| at.value);
-    let count = section.need("count", "how many repetitions, a whole number", count).unwrap_or(1);
+/// Also returns the number of repetitions, if it is known.
+fn repeat(section: &mut Section<'_, '_>, problems: &mut Problems) -> (Repeat, Option<u32>) {
+    let known = section.number("count", (1, COUNT_MAX), problems).map(|at| at.value);
+    let count = section.need("count", "how many repetitions, a whole number", known).unwrap_or(1);
     let warmup = section.number("warmup", (0, COUNT_MAX), problems).map_or(0, |at| at.value);
     let gap =
         section.span("gap", (Nanos::ZERO, SPAN_MAX), problems).map_or(Nanos::from_millis(20), |at| at.value);
     let failures = section.number("stop_after_failures", (1, COUNT_MAX), problems).map_or(1, |at| at.value);
-    Repeat { count, warmup, gap, stop_after_failures: failures }
+    (Repeat { count, warmup, gap, stop_after_failures: failures }, known)
 }
 
 fn guards(section: &mut Section<'_, '_>, problems: &mut Problems) -> Guards {
@@ -225,7 +254,9 @@ fn guards(section: &mut Section<'_, '_>, problems: &mut Problems) -> Guards {
         guards.dead_man = span.value;
     }
     for condition in section.sections("abort", problems) {
-        if condition.has("probe") {
+        let is_watch = condition.has("probe")
+            || !condition.has("when") && external::keys().iter().any(|(key, _)| condition.has(key.name));
+        if is_watch {
             guards.watch.extend(condition.read(problems, external::watch));
         } else {
             guards.abort.extend(condition.read(problems, abort));
@@ -317,6 +348,7 @@ fn target(
     let named = section
         .parsed("name", "a name", problems)
         .map(|name| At { at: section.at, value: Select::Named(name.value) });
+    section.accept(["serving"]);
     let mut ways: Vec<At<Select>> = [word, fixed, percent, named].into_iter().flatten().collect();
     if ways.len() > 1 {
         let found = "several of them are set".to_owned();
@@ -327,8 +359,13 @@ fn target(
     }
     let first = (!ways.is_empty()).then(|| ways.swap_remove(0));
     let way = match first {
-        // Its bad value is reported.
-        None if ["fixed", "percent", "name"].iter().any(|key| section.has(key)) => None,
+        // Its bad value or name is reported.
+        None if ["fixed", "percent", "name"]
+            .iter()
+            .any(|key| section.has(key) || section.is_misspelt(key)) =>
+        {
+            None
+        }
         first => section.need(
             "select",
             "one, all, minority, majority or leader; or fixed, percent or name in its place",
@@ -393,7 +430,7 @@ fn step(
     let name = section.need("name", "the name of the step", name);
     let own = if at == 0 { On::Cue } else { On::Settled };
     let on = section.choice("on", &CUES, problems);
-    if let Some(on) = on.as_ref().filter(|on| on.value != own) {
+    if let Some(on) = on.as_ref().filter(|on| on.value != own && !context.shifted) {
         let (rule, found) = match own {
             On::Cue => ("the first step of a repetition happens on its cue", "on is \"settled\""),
             On::Settled => (
@@ -431,8 +468,11 @@ fn target_names(
 ) -> Option<Vec<String>> {
     let path = section.key("target");
     let names = section.some_texts("target", problems)?;
-    for At { at, value } in &names {
-        problems.take(*at, known_target(&path, value, &context.names));
+    let known = context.names.as_ref();
+    for (At { at, value }, known) in names.iter().filter_map(|name| Some((name, known?))) {
+        if !known.is_empty() || !context.said_empty.replace(true) {
+            problems.take(*at, known_target(&path, value, known));
+        }
     }
     Some(names.into_iter().map(|at| at.value).collect())
 }
@@ -484,7 +524,7 @@ fn expect(
         return None;
     };
     let silences = steps.iter().flat_map(|step| &step.faults).any(StepFault::silences);
-    if metric.is_of_failover() && !silences && problems.is_empty() {
+    if metric.is_of_failover() && !silences && problems.is_empty() && !context.misspelt {
         let found = format!("{} is bounded", metric.name());
         let rule = "a failover is measured only if a fault silences a process (kill, freeze, partition or link-error) and is \
                     not expected to be tolerated";
@@ -498,16 +538,16 @@ fn expect(
         for &(name, percentile) in Percentile::ALL {
             let Some(bound) = section.span(name, (SPAN_MIN, SPAN_MAX), problems) else { continue };
             let needed = percentile.samples_min();
-            if context.count < needed {
-                let found =
-                    format!("{} needs {needed}, drill.repeat.count is {}", section.key(name), context.count);
+            if let Some(count) = context.count.filter(|count| *count < needed) {
+                let found = format!("{} needs {needed}, drill.repeat.count is {count}", section.key(name));
                 let rule =
                     "a percentile needs enough repetitions for 95 % confidence that one of them reached it";
                 problems.add(bound.at, Problem::Conflict { rule, found });
             }
             expect.bounds.push((percentile, bound.value));
         }
-        let any = (!expect.bounds.is_empty()).then_some(());
+        let is_there = |name: &str| section.has(name) || section.is_misspelt(name);
+        let any = Percentile::ALL.iter().any(|(name, _)| is_there(name)).then_some(());
         section.need("p50", "a bound: p50, p90, p99, p999 or max", any);
     }
     Some(expect)
@@ -530,7 +570,8 @@ fn rollback(
             action.need("target", "one or several names of [targets]", names).unwrap_or_default()
         });
         let kills = |name: &String| steps.iter().flat_map(|step| &step.faults).any(|fault| fault.ends(name));
-        if let Some(name) = names.iter().find(|name| problems.is_empty() && !kills(name)) {
+        let is_judged = problems.is_empty() && !context.misspelt;
+        if let Some(name) = names.iter().find(|name| is_judged && !kills(name)) {
             let (rule, found) =
                 ("only targets that a step kills can be restarted", format!("nothing kills {name}"));
             problems.add(at, Problem::Conflict { rule, found });

@@ -201,3 +201,46 @@ fn every_misspelt_key_is_rejected() {
         }
     }
 }
+
+/// Whether the path leads to a table with names that the drill chooses: what refers to them is wrong as well
+/// if one is changed.
+fn is_a_name(path: &Path) -> bool {
+    matches!(path.as_slice(), [Step::Key(table), Step::Key(_)] if table == "targets")
+}
+
+/// The mistakes that are reported of a text.
+fn problems(text: &str) -> Vec<String> {
+    let Err(error) = parse(text, "d.toml") else { return Vec::new() };
+    error.problems().iter().map(|one| one.problem.to_string()).collect()
+}
+
+#[test]
+fn one_mistake_is_one_problem_and_what_follows_from_it_is_not_reported() {
+    let mut follow_on = Vec::new();
+    for (name, text, _) in documents() {
+        let document = Value::Table(text.parse::<Table>().expect("TOML"));
+        let mut paths = Vec::new();
+        places(&document, &Vec::new(), &mut paths);
+        for path in paths.into_iter().filter(|path| !path.is_empty()) {
+            let mut mistakes = Vec::new();
+            if let Some((Step::Key(key), parent)) = path.split_last()
+                && !is_a_name(&path)
+            {
+                mistakes.push(changed(text, parent, |value| {
+                    let table = value.as_table_mut().expect("a table");
+                    let moved = table.remove(key).expect("it is there");
+                    table.insert(format!("{key}x"), moved);
+                }));
+            }
+            // Of another type, so that nothing else can be meant.
+            mistakes.push(changed(text, &path, |value| *value = Value::Float(0.5)));
+            for mistake in mistakes {
+                let found = problems(&mistake);
+                if found.len() != 1 {
+                    follow_on.push(format!("{name}: {path:?}: {found:#?}"));
+                }
+            }
+        }
+    }
+    assert!(follow_on.is_empty(), "{}\n{}", follow_on.len(), follow_on.join("\n"));
+}

@@ -3,7 +3,7 @@
 use crate::logging::LogOptions;
 use crate::problems;
 use clap::Subcommand;
-use obol_config::nearest;
+use obol_config::{PlacedProblem, nearest};
 use obol_fabric::Name;
 use obol_hooks::{Action, Config, Dispatcher, Receiver, dead};
 use obol_node::ClusterLocation;
@@ -120,13 +120,15 @@ fn known(config: &Config, hook: Option<&str>) -> Result<(), Failure> {
 fn check(file: &Path, json: bool) -> Result<ExitCode, Failure> {
     #[derive(Serialize)]
     struct CheckJson<'a> {
+        file: String,
         hooks: Vec<&'a str>,
-        problems: &'a [String],
+        problems: &'a [PlacedProblem],
     }
     let config = Config::load(file).map_err(|error| problems::refused(json, file, error))?;
     let problems = config.problems();
     let hooks = config.hooks.iter().map(|hook| hook.name.as_str()).collect();
-    output::json_or(json, &CheckJson { hooks, problems: &problems }, |_| {
+    let found = CheckJson { file: file.display().to_string(), hooks, problems: &problems };
+    output::json_or(json, &found, |_| {
         for hook in &config.hooks {
             let on: Vec<&str> = hook.on.iter().map(|kind| kind.name()).collect();
             let to = match &hook.action {
@@ -135,7 +137,10 @@ fn check(file: &Path, json: bool) -> Result<ExitCode, Failure> {
             };
             output::line(format_args!("{:<14} {:<34} {to}", hook.name, on.join(", ")))?;
         }
-        problems.iter().try_for_each(|problem| output::line(format_args!("  ! {problem}")))
+        let say = |PlacedProblem { line, column, problem }: &PlacedProblem| {
+            output::line(format_args!("  ! {}:{line}:{column}: {problem}", file.display()))
+        };
+        problems.iter().try_for_each(say)
     })?;
     Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -193,8 +198,8 @@ fn test(
 fn serve(root: &Path, cluster: Name, file: &Path, log: &LogOptions) -> Result<ExitCode, Failure> {
     let config = load(file)?;
     let stop = signals::ending()?;
-    for problem in config.problems() {
-        output::remark(format_args!("obol: {problem}"))?;
+    for PlacedProblem { line, column, problem } in config.problems() {
+        output::remark(format_args!("obol: {}:{line}:{column}: {problem}", file.display()))?;
     }
     let dispatcher = Dispatcher::start(&config).map_err(Failure::failed)?;
     let mut incidents = Incidents::new(&ClusterLocation { root: root.to_owned(), cluster });

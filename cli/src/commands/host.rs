@@ -173,9 +173,20 @@ fn make_keys(file: &Path, out: &Path, days: u16) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What was found of the file, and of the keys of this host.
+fn verdict(file: &Path, found: &Check) -> String {
+    let Check { cluster, id, profile, keys_fault, warnings, .. } = found;
+    let verdict = match (keys_fault, warnings.as_slice()) {
+        (None, []) => "is good",
+        (None, _) => "is valid, with warnings",
+        (Some(_), _) => "is valid, but this host cannot use its keys",
+    };
+    format!("{} {verdict}: cluster {cluster}, id {id}, profile {profile}", file.display())
+}
+
 fn show(file: &Path, found: &Check) -> io::Result<()> {
-    let Check { cluster, id, profile, hosts, warnings, .. } = found;
-    output::line(format_args!("{} is good: cluster {cluster}, id {id}, profile {profile}", file.display()))?;
+    output::line(verdict(file, found))?;
+    let Check { hosts, warnings, .. } = found;
     let width = hosts.iter().map(|row| row.address.to_string().len()).max().unwrap_or(0);
     for row in hosts {
         let processes: Vec<&str> =
@@ -201,4 +212,34 @@ fn report(prepared: &Prepared) -> io::Result<()> {
         output::remark(format_args!("obol: {notice}\nIt was noted in {}", noted.display()))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_whose_keys_are_faulty_is_not_good() {
+        let found = |keys_fault: Option<&str>, warnings: &[&str]| {
+            let check = Check {
+                cluster: "prod".to_owned(),
+                id: "c9f388bd11c82a30".to_owned(),
+                profile: "lan".to_owned(),
+                hosts: Vec::new(),
+                keys_fault: keys_fault.map(str::to_owned),
+                certificate_days: None,
+                warnings: warnings.iter().map(ToString::to_string).collect(),
+            };
+            verdict(Path::new("cluster.toml"), &check)
+        };
+        assert!(found(None, &[]).starts_with("cluster.toml is good: cluster prod"));
+        for (fault, warnings, says) in [
+            (Some("it is that of host 2"), &["the keys cannot be used"][..], "cannot use its keys"),
+            (Some("it is that of host 2"), &[], "cannot use its keys"),
+            (None, &["the certificate is valid for 3 more days"], "with warnings"),
+        ] {
+            let said = found(fault, warnings);
+            assert!(!said.contains("good") && said.contains(says), "{said}");
+        }
+    }
 }

@@ -5,7 +5,7 @@ mod network;
 
 use clap::Args;
 use obol_chaos::drills::studies::tune::Tuned;
-use obol_chaos::drills::studies::tune_network::{confidence, every};
+use obol_chaos::drills::studies::tune_network::{EVERY_MIN, confidence};
 use obol_chaos::drills::studies::tuning;
 use obol_config::duration;
 use obol_fabric::Name;
@@ -51,8 +51,8 @@ pub(crate) struct Tune {
     #[arg(long, conflicts_with_all = ["timely", "profile"])]
     pub(crate) network: bool,
     /// The wanted time between two false suspicions in the whole cluster
-    #[arg(long, value_name = "TIME", default_value = "1mo", requires = "network", value_parser = every)]
-    pub(crate) every: f64,
+    #[arg(long, value_name = "TIME", default_value = "1mo", requires = "network", value_parser = duration::at_least(EVERY_MIN))]
+    pub(crate) every: Duration,
     /// The confidence of that, in percent
     #[arg(long, value_name = "PERCENT", default_value = "95", requires = "network", value_parser = confidence)]
     pub(crate) confidence: f64,

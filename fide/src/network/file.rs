@@ -52,6 +52,8 @@ impl Network {
 struct Reader {
     network: Network,
     names: BTreeMap<String, usize>,
+    /// Whether these are all names: otherwise one that is not among them may be right.
+    knows_all: bool,
     connected: BTreeSet<[usize; 2]>,
 }
 
@@ -95,14 +97,19 @@ fn percent(section: &mut Section<'_, '_>, key: &str, problems: &mut Problems) ->
 
 impl Reader {
     fn document(&mut self, top: &mut Section<'_, '_>, problems: &mut Problems) {
+        top.accept(["schema", "name", "description", "hosts", "switches", "plan", "class", "cause"]);
+        let misspelt = top.has_unknown();
         top.schema(SCHEMA, problems);
         let name = top.line("name", problems);
         self.network.name = needed(top, "name", "a line of text", name);
         let description = top.line("description", problems);
         self.network.description = needed(top, "description", "a line of text", description);
         // Names first: all else refers to them.
+        let before = problems.count();
         self.nodes(top, "hosts", true, problems);
         self.nodes(top, "switches", false, problems);
+        let are_there = top.has("hosts") && top.has("switches");
+        self.knows_all = are_there && !misspelt && problems.count() == before;
         if let Some(section) = top.needed_section("plan", problems) {
             section.read(problems, |section, problems| self.plan(section, problems));
         }
@@ -135,9 +142,13 @@ impl Reader {
         }
     }
 
-    /// A node by its name.
-    fn node(&self, key: &str, name: &str) -> Result<usize, Problem> {
-        self.names.get(name).copied().ok_or_else(|| {
+    /// A node by its name; `None` if a mistake elsewhere may be why it is not known.
+    fn node(&self, key: &str, name: &str) -> Result<Option<usize>, Problem> {
+        let node = self.names.get(name).copied();
+        if node.is_some() || !self.knows_all {
+            return Ok(node);
+        }
+        Err({
             let meant = nearest(name, self.names.keys().map(String::as_str));
             let meant = meant.map_or(String::new(), |name| format!("; did you mean {name}?"));
             Problem::Other(format!("{key}: {} is neither in hosts nor in switches{meant}", bare(name)))
@@ -148,6 +159,7 @@ impl Reader {
         let list = section.list(key, NAMES, problems, |path, name| self.node(path, name));
         let mut nodes = Vec::new();
         for At { at, value: node } in section.need(key, NAMES, list).unwrap_or_default() {
+            let Some(node) = node else { continue };
             if nodes.contains(&node) {
                 problems.other(at, format!("{} has the same name twice", section.key(key)));
             }
@@ -181,12 +193,13 @@ impl Reader {
         wanted.frame_bytes = number(section, "frame_bytes", (64, 9216), problems);
         wanted.grouped = percent(section, "grouped_percent", problems);
         let members = self.node_list(section, "members", problems);
-        let at = section.value("members").map_or(section.at, |value| value.span().start);
+        let written = section.value("members");
+        let at = written.map_or(section.at, |value| value.span().start);
+        let count = written.and_then(|value| value.get_ref().as_array()).map(|list| list.len());
         if let Some(switch) = members.iter().find(|m| !self.network.nodes[**m].host) {
             let name = bare(&self.network.nodes[*switch].name);
             problems.other(at, format!("plan.members: {name} is a switch"));
-        } else if section.has("members") && !(2..=MEMBERS_MAX).contains(&members.len()) {
-            let count = members.len();
+        } else if let Some(count) = count.filter(|count| !(2..=MEMBERS_MAX).contains(count)) {
             problems.other(at, format!("plan.members has {count} hosts, but must have 2 to {MEMBERS_MAX}"));
         }
         self.network.wanted.members = members;
@@ -223,7 +236,7 @@ impl Reader {
             };
             let one = problems.take(first.span().start, self.node(&key, one));
             let other = problems.take(second.span().start, self.node(&key, other));
-            let (Some(one), Some(other)) = (one, other) else { continue };
+            let (Some(one), Some(other)) = (one.flatten(), other.flatten()) else { continue };
             let ends = [one, other];
             if one == other {
                 problems.other(at, format!("{key}: a link from a node to itself"));

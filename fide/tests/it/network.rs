@@ -351,8 +351,21 @@ fn a_bad_file_is_refused_with_place_and_nearest_name() {
 }
 
 #[test]
-fn a_misspelt_key_is_one_fault() {
-    assert_eq!(refusal("period =", "perod =").lines().count(), 1);
+fn one_mistake_is_one_fault_and_what_follows_from_it_is_not_reported() {
+    for (from, to) in [
+        ("period =", "perod ="),
+        ("hosts = [", "host = ["),
+        ("hosts = [\"host-1\"", "hosts = [1"),
+        ("switches = [", "switchs = ["),
+        ("members = [\"host-1\", \"host-2\", \"host-3\"]", "members = [\"host-1\", \"hos-2\"]"),
+        ("members = [\"host-1\", \"host-2\", \"host-3\"]", "members = 3"),
+        ("[\"host-1\", \"rack-1a\"]", "[\"hosts-1\", \"rack-1a\"]"),
+        ("takes = [\"rack-1a\"", "takes = [\"rack-1\""),
+        ("[class.trunk]", "[classs.trunk]"),
+    ] {
+        let told = refusal(from, to);
+        assert_eq!(told.lines().count(), 1, "{to}:\n{told}");
+    }
 }
 
 #[test]

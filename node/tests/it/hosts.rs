@@ -144,6 +144,30 @@ fn each_mistake_is_reported_with_its_position() {
 }
 
 #[test]
+fn one_mistake_is_one_problem_and_what_follows_from_it_is_not_reported() {
+    for (from, to) in [
+        ("coordinator = 3", "cordinator = 3"),
+        ("coordinator = 3", "coordinator = \"3\""),
+        ("keys = \"none\"", "key = \"none\""),
+        ("keys = \"none\"", "fabrik = \"ip\""),
+        ("keys = \"none\"", "fabric = \"iq\""),
+        ("[[hosts]]", "[[host]]"),
+        ("address = \"10.0.0.2\"", "adress = \"10.0.0.2\""),
+        ("coordinator = ", "coordinators = "),
+    ] {
+        let told = refused(|file| file.replacen(from, to, if from == "[[hosts]]" { 3 } else { 1 }));
+        assert_eq!(told.lines().count(), 1, "{to}:\n{told}");
+    }
+    let paths = "paths = [\"10.1.0.1\"]\nagents = [\"node-1\"]";
+    let told = refused(|file| {
+        file.replacen("agents = [\"node-1\"]", paths, 1)
+            .replacen("coordinator = 3", "coordinator = 3\npaths = [\"10.1.0\"]", 1)
+            .replacen("coordinator = 2", "coordinator = 2\npaths = [\"10.1.0.3\"]", 1)
+    });
+    assert_eq!(told.lines().count(), 1, "{told}");
+}
+
+#[test]
 fn over_rdma_the_file_says_by_what_the_hosts_know_each_other() {
     let keys = |text: &str| {
         let hosts = Hosts::parse(text, Path::new("/etc/obol/c.toml")).expect("a good file");

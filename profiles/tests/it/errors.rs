@@ -141,7 +141,7 @@ fn a_bad_duration_says_what_to_write() {
     );
     assert_eq!(
         said(&[("\"20ms\"", "\"20 m\"")]),
-        "mine.toml:duration:12: lease.duration: \"20 m\" has the unknown unit \" m\"; units are ns, us, ms, s, m, h, d, w, mo and y"
+        "mine.toml:duration:12: lease.duration: \"20 m\" has the unknown unit \" m\"; units are ns, us, ms, s, m, h, d, w, mo and y; did you mean \"20m\"?"
     );
 }
 

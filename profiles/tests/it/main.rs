@@ -5,4 +5,5 @@ mod arbitrary;
 mod builtin;
 mod errors;
 mod fuzz;
+mod one;
 mod testbeds;

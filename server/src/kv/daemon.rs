@@ -7,7 +7,7 @@ use obol_fabric::{Drive, Name, Nanos};
 use obol_kv::{Node, Server, ServerState, Service, Shard};
 use obol_logs::{Line, Severity};
 use obol_node::Site;
-use obol_node::endpoint::Act;
+use obol_node::endpoint::{Act, EndpointError};
 use obol_observe::namesakes::Namesakes;
 use obol_term::output::{self, Failure};
 use serde::Serialize;
@@ -189,6 +189,9 @@ impl Act for Reporter<'_> {
             }
             if node.member().is_name_taken() {
                 *self.refusal = self.namesakes.refusal();
+            }
+            if let Err(error) = EndpointError::refused(self.name, node) {
+                *self.refusal = Some(error.to_string());
             }
             let is_over = matches!(standing, ServerState::Yields | ServerState::Misfit { .. })
                 || self.refusal.is_some();

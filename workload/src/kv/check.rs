@@ -87,6 +87,8 @@ pub struct Summary {
     pub wrong: u64,
     /// The cache stopped: no server had the complete state.
     pub stopped: bool,
+    /// The operator has ended it before its time.
+    pub interrupted: bool,
     /// Servers that were killed.
     pub kills: u64,
     /// Servers that were frozen.
@@ -134,6 +136,7 @@ fn summary(tallies: &[Tally], kills: u64, freezes: u64, stopped: bool) -> Summar
         puts: tallies.iter().map(|tally| tally.puts).sum(),
         wrong: tallies.iter().map(|tally| tally.wrong).sum(),
         stopped,
+        interrupted: false,
         kills,
         freezes,
         failovers: failovers.n,
@@ -160,9 +163,9 @@ fn clients(site: &Arc<Site>, count: u32, poll_interval: Nanos) -> Result<Clients
 }
 
 /// Waits until each client had an answer: none of them would see a kill before.
-fn all_answered(clients: &Clients) -> Result<(), Failure> {
+fn all_answered(clients: &Clients, stop: &AtomicBool) -> Result<(), Failure> {
     let end = std::time::Instant::now() + SERVE_TIMEOUT;
-    while !clients.answers.all() {
+    while !clients.answers.all() && !stop.load(Ordering::Relaxed) {
         if clients.has_ended() || std::time::Instant::now() > end {
             return Err(Failure::Failed(format!("a client had no answer within {SERVE_TIMEOUT:?}")));
         }
@@ -171,48 +174,75 @@ fn all_answered(clients: &Clients) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Kills primaries until the time is over, and counts them.
-fn inject(servers: &mut Servers<'_>, options: &Options, kills: &mut u64) -> Result<(), Failure> {
-    let end = std::time::Instant::now() + options.time;
+/// Kills primaries until the time is over, and counts them. Returns after what time the operator has ended
+/// it, if so.
+fn inject(
+    servers: &mut Servers<'_>,
+    options: &Options,
+    stop: &AtomicBool,
+    kills: &mut u64,
+) -> Result<Option<Duration>, Failure> {
+    let began = std::time::Instant::now();
+    let every = options.kill_every.unwrap_or(options.time);
     loop {
-        let left = end.saturating_duration_since(std::time::Instant::now());
-        let pause = options.kill_every.unwrap_or(options.time).min(left);
-        std::thread::sleep(pause);
+        let due = began.elapsed().saturating_add(every).min(options.time);
+        while began.elapsed() < due && !stop.load(Ordering::Relaxed) {
+            std::thread::sleep(POLL_INTERVAL);
+        }
         // At the end, too: the cache has to be complete again.
-        let primary = servers.redundant()?;
-        if std::time::Instant::now() >= end {
-            return Ok(());
+        let Some(primary) = servers.redundant_unless(stop)? else { return Ok(Some(began.elapsed())) };
+        if began.elapsed() >= options.time {
+            return Ok(None);
         }
         servers.kill(primary)?;
         *kills += 1;
     }
 }
 
-/// Checks a cache of its own.
-pub fn run(root: &Path, site: &Arc<Site>, options: &Options) -> Result<Checked, Failure> {
+/// Checks a cache of its own, for its time or until `stop` is set.
+pub fn run(root: &Path, site: &Arc<Site>, options: &Options, stop: &AtomicBool) -> Result<Checked, Failure> {
     area(site)?;
     let cluster = site.cluster.name();
     let poll_every = Nanos::from_std(options.poll_every);
     let every = format!("{}ns", poll_every.0);
     let every = ["--poll-every", &every];
     let mut servers = Servers::start(root, cluster, options.servers as usize, options.shards, &every)?;
-    servers.redundant()?;
+    servers.redundant_unless(stop)?;
     // Before that they may have come in any order.
     servers.disruption.stopped.store(false, Ordering::SeqCst);
     let clients = clients(site, options.clients, poll_every)?;
     let mut kills = 0;
     let freezes = |every| Freezer::start(Arc::clone(&servers.pids), every, options.freeze_max);
     let freezer = options.freeze_every.map(freezes).transpose()?;
-    let outcome = all_answered(&clients).and_then(|()| inject(&mut servers, options, &mut kills));
+    let outcome = all_answered(&clients, stop).and_then(|()| inject(&mut servers, options, stop, &mut kills));
     let frozen = freezer.as_ref().map_or(0, Freezer::frozen);
     drop(freezer);
     let tallies = clients.end()?;
-    let summary = summary(&tallies, kills, frozen, servers.disruption.stopped.load(Ordering::SeqCst));
+    let mut summary = summary(&tallies, kills, frozen, servers.disruption.stopped.load(Ordering::SeqCst));
+    summary.interrupted = matches!(outcome, Ok(Some(_)));
     let wrong =
         tallies.iter().flat_map(|tally| &tally.wrong_examples).take(WRONG_EXAMPLES).cloned().collect();
-    // What clients saw counts, whatever became of the servers.
-    let verdict = verdict(&summary).and(outcome).and_then(|()| require_injected_faults(options, &summary));
+    let verdict = match outcome {
+        Ok(Some(after)) => Err(interrupted(&summary, after, options.time)),
+        // What clients saw counts, whatever became of the servers.
+        outcome => {
+            verdict(&summary).and(outcome.map(drop)).and_then(|()| require_injected_faults(options, &summary))
+        }
+    };
     Ok(Checked { summary, wrong, verdict })
+}
+
+/// What is said of a check that the operator has ended. Ctrl-C ends its servers as well, so of what came out
+/// of it only a wrong answer counts.
+fn interrupted(summary: &Summary, after: Duration, wanted: Duration) -> Failure {
+    if summary.wrong > 0 {
+        return Failure::Failed(format!("{} answers were wrong", summary.wrong));
+    }
+    Failure::Interrupted(format!(
+        "interrupted after {} of {}: the answers until then were checked, and there is no verdict",
+        Nanos::from_std(after),
+        Nanos::from_std(wanted)
+    ))
 }
 
 /// Fails if a requested fault was never injected: the outcome would prove nothing.
@@ -260,5 +290,19 @@ mod tests {
         assert!(verdict(&Summary { stopped: true, ..good() }).is_err());
         assert!(verdict(&Summary { gets: 0, ..good() }).is_err());
         assert!(verdict(&Summary { puts: 0, ..good() }).is_err());
+    }
+
+    #[test]
+    fn an_interrupted_check_has_no_verdict_unless_an_answer_was_wrong() {
+        let ended = |summary| interrupted(&summary, Duration::from_secs(3), Duration::from_secs(10));
+        for summary in [good(), Summary { stopped: true, ..good() }, Summary { gets: 0, puts: 0, ..good() }] {
+            let why = ended(summary);
+            assert!(
+                matches!(&why, Failure::Interrupted(why) if why.starts_with("interrupted after 3.00s of 10.0s")),
+                "{why}"
+            );
+        }
+        let why = ended(Summary { wrong: 1, ..good() });
+        assert!(matches!(&why, Failure::Failed(why) if why == "1 answers were wrong"), "{why}");
     }
 }

@@ -186,8 +186,18 @@ impl<'a> Servers<'a> {
     /// The place of the first shard's primary, once the backups of all primaries have everything.
     /// Starts servers again that have ended.
     pub fn redundant(&mut self) -> Result<usize, Failure> {
+        let primary = self.redundant_unless(&AtomicBool::new(false))?;
+        primary.ok_or_else(|| Failure::Failed("nobody waits for the cache any more".to_owned()))
+    }
+
+    /// The same until the operator has set `stop`, then `None`.
+    pub(super) fn redundant_unless(&mut self, stop: &AtomicBool) -> Result<Option<usize>, Failure> {
         let end = std::time::Instant::now() + SERVE_TIMEOUT;
         loop {
+            // Ctrl-C ends the servers as well: a new one would begin with nothing.
+            if stop.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
             for place in 0..self.running.len() {
                 if let Some(how) = self.running[place].process.child.try_wait().map_err(Failure::failed)? {
                     if how.code() == Some(REFUSED) {
@@ -205,7 +215,7 @@ impl<'a> Servers<'a> {
             };
             let primaries: Option<Vec<usize>> = (0..self.shards as usize).map(primary).collect();
             if let Some(first) = primaries.and_then(|all| all.first().copied()) {
-                return Ok(first);
+                return Ok(Some(first));
             }
             if std::time::Instant::now() > end {
                 let lines = stands.iter().enumerate().map(|(place, of)| {

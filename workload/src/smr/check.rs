@@ -71,8 +71,10 @@ pub struct Summary {
     pub puts: u64,
     /// Wrong answers.
     pub wrong: u64,
-    /// Keys that did not have what was answered of them, at the end.
-    pub lost: u64,
+    /// Keys that did not have what was answered of them, at the end; none if a signal ended it before.
+    pub lost: Option<u64>,
+    /// The operator has ended it before its time.
+    pub interrupted: bool,
     /// Replicas that were killed.
     pub kills: u64,
     /// Replicas that were frozen.
@@ -200,7 +202,8 @@ fn summary(preset: String, tallies: &[Tally], injected: Injected, growth: Option
         gets: tallies.iter().map(|tally| tally.gets).sum(),
         puts: tallies.iter().map(|tally| tally.puts).sum(),
         wrong: tallies.iter().map(|tally| tally.wrong).sum(),
-        lost: 0,
+        lost: None,
+        interrupted: false,
         kills,
         freezes,
         cuts,
@@ -258,8 +261,8 @@ pub struct Checked {
     pub summary: Summary,
     /// Some of the wrong answers, in words.
     pub wrong: Vec<String>,
-    /// The operator has ended it before its time.
-    pub interrupted: bool,
+    /// After what time the operator has ended it, if it was before its own.
+    pub interrupted: Option<Duration>,
 }
 
 /// Checks a store of its own with one preset.
@@ -278,19 +281,22 @@ pub fn check(
     let observer = Observer::open(root, site.cluster.name()).map_err(Failure::refused)?;
     let mut store = Store { site, replicas, count: options.replicas as usize, clients, observer, stop };
     let mut memory = Memory::over(options.time);
+    let began = Instant::now();
     let disturbed = disturb(&mut store, options, &mut memory);
     let Store { clients, replicas, .. } = store;
     let (answers, keys) = (Arc::clone(&clients.answers), Arc::clone(&clients.keys));
     let tallies = clients.end()?;
-    let (injected, interrupted) = disturbed?;
-    if answers.count() == 0 {
+    let (injected, is_interrupted) = disturbed?;
+    let interrupted = is_interrupted.then(|| began.elapsed());
+    if answers.count() == 0 && !is_interrupted {
         return Err(Failure::Failed(format!("preset {preset}: no client had an answer")));
     }
     let mut wrong: Vec<String> = tallies.iter().flat_map(|tally| tally.wrong_examples.clone()).collect();
     let mut summary = summary(preset, &tallies, injected, memory.growth());
-    if !interrupted {
+    summary.interrupted = is_interrupted;
+    if !is_interrupted {
         let (lost, examples) = clients::lost(site, &keys)?;
-        summary.lost = lost;
+        summary.lost = Some(lost);
         wrong.extend(examples);
     }
     drop(replicas);
@@ -304,7 +310,7 @@ impl Summary {
         if *wrong > 0 {
             return Some(format!("preset {preset}: {wrong} answers are wrong"));
         }
-        if *lost > 0 {
+        if let Some(lost) = lost.filter(|lost| *lost > 0) {
             return Some(format!("preset {preset}: {lost} keys do not have what was answered of them"));
         }
         let Growth { of, first, last } = growth.as_ref().filter(|growth| growth.is_too_much())?;
@@ -343,9 +349,9 @@ mod tests {
     fn wrong_answers_lost_keys_and_a_process_that_grows_fail_whatever_else_is_true() {
         let good = || summary("view".to_owned(), &[], Injected::default(), memory(100, 0));
         assert_eq!(good().failure(), None);
-        let why = Summary { wrong: 1, lost: 1, ..good() }.failure().expect("an answer was wrong");
+        let why = Summary { wrong: 1, lost: Some(1), ..good() }.failure().expect("an answer was wrong");
         assert!(why.contains("1 answers are wrong"), "{why}");
-        assert!(Summary { lost: 1, ..good() }.failure().is_some_and(|why| why.contains("1 keys")));
+        assert!(Summary { lost: Some(1), ..good() }.failure().is_some_and(|why| why.contains("1 keys")));
         let grown = Summary { growth: memory(100, 99 * 30), ..good() };
         assert!(grown.failure().is_some_and(|why| why.contains("node-1 grows")));
     }

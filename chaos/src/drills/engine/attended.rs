@@ -14,7 +14,7 @@ use obol_observe::annotations::{Forwarded, Mark};
 use obol_profiles::Profile;
 use obol_term::output::{self, Failure};
 use std::io::IsTerminal;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -106,6 +106,27 @@ pub fn simulate(
     simulated::simulate(drill, profile, ActiveMutant::NONE, &options, go_on).map_err(Failure::refused)
 }
 
+/// Shows consoles and recordings that a drill ran. If it cannot be noted, the drill's own report still
+/// does.
+struct Notes {
+    /// The cluster's directory.
+    dir: PathBuf,
+    /// What was said of a mark that could not be written.
+    unshown: Option<String>,
+}
+
+impl Notes {
+    /// Writes a mark. Returns what to say if it cannot be written, unless that was said before.
+    fn take(&mut self, mark: &Mark) -> Option<&str> {
+        let error = mark.write(&self.dir).err()?;
+        let unshown = format!("consoles and recordings do not show the drill: {error}");
+        if self.unshown.as_ref() == Some(&unshown) {
+            return None;
+        }
+        Some(self.unshown.insert(unshown).as_str())
+    }
+}
+
 /// Runs a drill until its end, or until `stop` is set, and says so to consoles, recordings and logs.
 pub fn go(
     root: &Path,
@@ -115,14 +136,13 @@ pub fn go(
     stop: Arc<AtomicBool>,
 ) -> Result<Journal, Failure> {
     let Watched { options, go_on } = watched(drill, how, stop)?;
-    // Consoles and recordings show that a drill ran. If it cannot be noted, the drill's own report still
-    // does.
-    let note = |verdict| {
+    let mut notes = Notes { dir: root.join(cluster.as_str()), unshown: None };
+    let mut note = |verdict| {
         let mark = Mark::drill(clock::now(), &drill.id, verdict);
-        if let Err(error) = mark.write(&root.join(cluster.as_str())) {
-            tracing::warn!(target: "drill", "consoles and recordings do not show the drill: {error}");
+        if let Some(unshown) = notes.take(&mark) {
+            tracing::warn!(target: "drill", "{unshown}");
             // Nobody may read this.
-            let _ = output::remark(format_args!("consoles and recordings do not show the drill: {error}"));
+            let _ = output::remark(unshown);
         }
         if let Ok(site) = Site::open(root, cluster)
             && let Forwarded::Not(why) = mark.forward(&site)
@@ -137,4 +157,22 @@ pub fn go(
     tracing::info!(target: "drill", drill = drill.id.as_str(), verdict, "drill {}: {verdict}", drill.id);
     note(Some(verdict));
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn that_consoles_do_not_show_a_drill_is_said_once() {
+        let root = tempfile::tempdir().expect("made");
+        let dir = root.path().join("default");
+        let [begin, end] = [None, Some("refused")].map(|verdict| Mark::drill(clock::now(), "d", verdict));
+        let mut notes = Notes { dir: dir.clone(), unshown: None };
+        assert!(notes.take(&begin).is_some_and(|said| said.contains("consoles and recordings do not show")));
+        assert_eq!(notes.take(&end), None);
+        std::fs::create_dir(&dir).expect("made");
+        let mut notes = Notes { dir, unshown: None };
+        assert_eq!([notes.take(&begin).is_some(), notes.take(&end).is_some()], [false; 2]);
+    }
 }

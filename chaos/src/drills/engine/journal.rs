@@ -8,7 +8,7 @@ use obol_observe::figures::total;
 use obol_observe::stats::{Distribution, Summary};
 use obol_observe::timeline::Phases;
 use obol_observe::{Percentile, named_enum};
-use obol_term::output::VOID;
+use obol_term::output::{INTERRUPTED, VOID};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::borrow::Cow;
@@ -64,7 +64,7 @@ impl Verdict {
             Self::Deviated => 3,
             Self::Failed => 1,
             Self::Aborted => 4,
-            Self::Interrupted => 5,
+            Self::Interrupted => INTERRUPTED,
             Self::Void => VOID,
         }
     }

@@ -525,6 +525,8 @@ fn date(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::drillfile::Probe;
+    use crate::drills::engine::journal::Probed;
 
     const DRILL: &str = r#"[drill]
 schema = 1
@@ -558,6 +560,28 @@ p50 = "10s"
         let mut open = passed.clone();
         open.judged[0].holds = None;
         assert!(!says(&open));
+    }
+
+    #[test]
+    fn that_a_bound_or_a_probe_held_is_said_only_if_it_did() {
+        let drill = crate::drillfile::parse(DRILL, "d.toml").expect("a drill");
+        let profile = obol_profiles::Profile::builtin("laptop").expect("a profile");
+        let options = crate::drills::Options::new(std::path::PathBuf::new());
+        let none = obol_membership::ActiveMutant::NONE;
+        let mut journal =
+            crate::drills::simulate(&drill, profile, none, &options, |_| true).expect("it runs");
+        let probed = |holds| Probed { probe: Probe::ViewConverged, holds, saw: "3 of 4".to_owned() };
+        let mut said = |judged, after| {
+            journal.judged[0].holds = judged;
+            journal.after = vec![probed(after)];
+            let text = document(&journal, &drill).markdown(None);
+            let bound = text.contains("| yes |") || text.contains("held its bound");
+            (bound, text.contains(&format!("{} held: 3 of 4", Probe::ViewConverged.name())))
+        };
+        assert_eq!(said(Some(true), true), (true, true));
+        for judged in [Some(false), None] {
+            assert_eq!(said(judged, false), (false, false), "{judged:?}");
+        }
     }
 
     #[test]

@@ -23,7 +23,7 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-pub use wanted::{confidence, every};
+pub use wanted::{EVERY_MIN, confidence};
 
 /// Seconds of a block: gateways report once a second.
 const BLOCK_SECONDS: f64 = 1.0;

@@ -228,6 +228,11 @@ fn plan(root: &Path, cluster: Name, file: &DrillFile) -> Result<ExitCode, Failur
     Ok(code)
 }
 
+fn probed_text(Probed { probe, holds, saw }: &Probed) -> String {
+    let mark = if *holds { "holds" } else { "DEVIATES" };
+    format!("{:<22} {mark:<9} {saw}", probe.name())
+}
+
 fn probes(root: &Path, cluster: Name, file: &DrillFile) -> Result<ExitCode, Failure> {
     let ((drill, _), mut fleet) = look(root, cluster, file)?;
     let (snapshot, _) = fleet.look();
@@ -236,10 +241,7 @@ fn probes(root: &Path, cluster: Name, file: &DrillFile) -> Result<ExitCode, Fail
     if file.json {
         output::json(&probed)?;
     } else {
-        for (one, steady) in probed.iter().zip(&drill.steady) {
-            let mark = if one.holds { "holds" } else { "DEVIATES" };
-            output::line(format_args!("{:<22} {mark:<9} {}", steady.probe.name(), one.saw))?;
-        }
+        probed.iter().map(probed_text).try_for_each(output::line)?;
         if probed.is_empty() {
             output::line(format_args!("drill {} has no [[steady]]", drill.id))?;
         }
@@ -409,4 +411,17 @@ fn place(drill: &Drill, out: Option<&Path>) -> Result<Option<PathBuf>, Failure> 
         }
     }
     Err(Failure::Refused(format!("drill-{}-1 to {REPORTS_MAX} exist; choose a place by --out", drill.id)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use obol_chaos::drillfile::Probe;
+
+    #[test]
+    fn a_steady_state_holds_only_if_its_probe_says_so() {
+        let text = |holds| probed_text(&Probed { probe: Probe::Majority, holds, saw: "1 of 3".to_owned() });
+        assert!(text(true).contains(" holds "));
+        assert!(!text(false).contains("holds") && text(false).contains(" DEVIATES "), "{}", text(false));
+    }
 }

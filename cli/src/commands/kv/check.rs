@@ -5,6 +5,7 @@ use clap::Args;
 use obol_config::duration;
 use obol_node::Site;
 use obol_observe::stats::shown;
+use obol_supervise::signals;
 use obol_term::output::{self, Failure};
 use obol_workload::kv::check::{self, Checked, Summary};
 use std::path::Path;
@@ -57,6 +58,7 @@ pub(super) fn run(root: &Path, site: &Arc<Site>, options: &Options) -> Result<Ex
             freeze_max: options.freeze_max,
             poll_every: options.poll_every,
         },
+        &*signals::ending()?,
     )?;
     report(&summary, &wrong, options.json)?;
     verdict.map(|()| ExitCode::SUCCESS)

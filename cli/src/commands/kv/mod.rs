@@ -67,7 +67,7 @@ pub(crate) enum Kv {
         \nWith --freeze-every a server may be frozen while another one dies: with three servers nothing is lost then either.\n\
         \nNeeds a cluster: obol up --apps 1 &  obol kv check --for 10s --kill-every 1s\n\
         \nExit codes: 0 all answers are right, 1 some are wrong, or none came, or the cache stopped because no complete copy was left, \
-        2 no such cluster, 6 inconclusive: no requested kill or freeze took place."
+        2 no such cluster, 5 interrupted by a signal, so there is no verdict, 6 inconclusive: no requested kill or freeze took place."
     )]
     Check(check::Options),
     /// Measure a replicated cache beside memcached and Redis, where they are installed

@@ -3,6 +3,7 @@
 use super::preset::{PresetName, VictimName};
 use clap::Args;
 use obol_config::duration;
+use obol_fabric::Nanos;
 use obol_node::Site;
 use obol_observe::stats::shown;
 use obol_supervise::signals;
@@ -64,14 +65,24 @@ impl Options {
     }
 }
 
-fn print(summary: &Summary) -> Result<(), Failure> {
+/// What was checked, in words.
+fn checked(summary: &Summary) -> String {
     let Summary { preset, gets, puts, wrong, lost, p50_us, p99_us, longest_wait_us, .. } = summary;
-    output::line(format_args!(
-        "{preset}: {gets} reads and {puts} writes, {wrong} wrong answers, {lost} keys lost; {} p50, {} p99, {} longest",
+    let lost = lost.map_or_else(
+        || "whether keys are lost was not checked".to_owned(),
+        |lost| format!("{lost} keys lost"),
+    );
+    format!(
+        "{preset}: {gets} reads and {puts} writes, {wrong} wrong answers, {lost}; {} p50, {} p99, {} longest",
         shown(*p50_us),
         shown(*p99_us),
         shown(*longest_wait_us)
-    ))?;
+    )
+}
+
+fn print(summary: &Summary) -> Result<(), Failure> {
+    output::line(checked(summary))?;
+    let preset = &summary.preset;
     let Summary { kills, freezes, cuts, failovers, .. } = summary;
     if kills + freezes + cuts > 0 {
         let times = match (summary.failover_p50_us, summary.failover_max_us) {
@@ -93,7 +104,7 @@ fn print(summary: &Summary) -> Result<(), Failure> {
 pub(super) fn run(root: &Path, site: &Arc<Site>, options: &Options) -> Result<ExitCode, Failure> {
     let stop = signals::ending()?;
     let wanted = options.check();
-    let (mut failures, mut unhurt) = (Vec::new(), None);
+    let (mut failures, mut unhurt, mut ended) = (Vec::new(), None, None);
     for &preset in &options.preset {
         let Checked { summary, wrong, interrupted } = check(root, site, &wanted, preset.preset(), &stop)?;
         for example in wrong {
@@ -107,13 +118,21 @@ pub(super) fn run(root: &Path, site: &Arc<Site>, options: &Options) -> Result<Ex
         failures.extend(summary.failure());
         let missed = wanted.faults().find(|(fault, _)| summary.injected(*fault) == 0);
         unhurt = unhurt.or(missed.map(|missed| (preset, missed)));
-        if interrupted {
-            output::remark("obol: ended before its time")?;
+        if let Some(after) = interrupted {
+            ended = Some((preset, after));
             break;
         }
     }
     if !failures.is_empty() {
         return Err(Failure::Failed(failures.join("; ")));
+    }
+    if let Some((preset, after)) = ended {
+        return Err(Failure::Interrupted(format!(
+            "interrupted after {} of {} with preset {}: the answers until then were checked, and there is no verdict",
+            Nanos::from_std(after),
+            Nanos::from_std(options.time),
+            preset.preset()
+        )));
     }
     if let Some((preset, (fault, every))) = unhurt {
         return Err(Failure::Void(format!(
@@ -124,4 +143,41 @@ pub(super) fn run(root: &Path, site: &Arc<Site>, options: &Options) -> Result<Ex
         )));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn summary(lost: Option<u64>) -> Summary {
+        Summary {
+            preset: "view".to_owned(),
+            gets: 8,
+            puts: 2,
+            wrong: 0,
+            lost,
+            interrupted: lost.is_none(),
+            kills: 0,
+            freezes: 0,
+            cuts: 0,
+            failovers: 0,
+            failover_p50_us: None,
+            failover_max_us: None,
+            longest_wait_us: 1.0,
+            p50_us: 1.0,
+            p99_us: 1.0,
+            growth: None,
+        }
+    }
+
+    #[test]
+    fn keys_that_were_not_looked_at_are_not_said_to_be_there() {
+        assert!(checked(&summary(Some(0))).contains(", 0 keys lost; "));
+        let interrupted = checked(&summary(None));
+        assert!(
+            interrupted.contains("8 reads and 2 writes") && !interrupted.contains("keys lost"),
+            "{interrupted}"
+        );
+        assert!(interrupted.contains("whether keys are lost was not checked"), "{interrupted}");
+    }
 }

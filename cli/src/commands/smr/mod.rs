@@ -115,7 +115,8 @@ pub(crate) enum Smr {
         \nNeeds a cluster: obol up --apps 1 &  obol smr check --for 10s --kill-every 1s\n  \
         obol smr check --for 10m --kill-every 3s --freeze-every 3s --cut-every 3s --preset view,mu\n\
         \nExit codes: 0 all answers are right, 1 some are wrong or lost, none came, the replicas did not recover, or memory \
-        grows, 2 no such cluster, 6 inconclusive: one of the requested faults did not take place."
+        grows, 2 no such cluster, 5 interrupted by a signal, so there is no verdict, 6 inconclusive: one of the requested \
+        faults did not take place."
     )]
     Check(check::Options),
     /// Measure a replicated store beside the same server without copies

@@ -36,7 +36,8 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Tune) -> Result<ExitCode
         return record(root, &site, options, path);
     }
     let reports = measured::samples(root, &site, network.hosts.len(), &options.samples)?;
-    let wanted = Wanted { every_seconds: options.every, confidence: options.confidence / 100.0 };
+    let wanted =
+        Wanted { every_seconds: options.every.as_secs_f64(), confidence: options.confidence / 100.0 };
     let tuned = NetworkTuned::of(&reports, network.hosts.len(), wanted);
     let profile = tuned.profile(base).map_err(Failure::failed)?;
     let said = output::json_or(options.json, &tuned, print);

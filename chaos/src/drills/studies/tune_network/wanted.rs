@@ -1,12 +1,10 @@
 //! What is wanted of a timeout, as a user writes it: how often it may be exceeded, and how sure that is.
 
-use obol_config::duration;
+use std::time::Duration;
 
-/// A time such as `1y`, in seconds; at least one second.
-pub fn every(text: &str) -> Result<f64, String> {
-    let seconds = duration::argument(text)?.as_secs_f64();
-    if seconds < 1.0 { Err(format!("`{text}` is less than 1s")) } else { Ok(seconds) }
-}
+/// The shortest time that can be wanted between two false suspicions: the longest gap of each such time
+/// is kept.
+pub const EVERY_MIN: Duration = Duration::from_secs(1);
 
 /// A confidence that few samples can claim and no sample excludes.
 pub fn confidence(text: &str) -> Result<f64, String> {
@@ -21,21 +19,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_has_a_number_and_a_unit() {
-        for (text, seconds) in [
-            ("1y", 31_557_600.0),
-            ("1mo", 2_629_800.0),
-            ("12h", 43_200.0),
-            ("0.5d", 43_200.0),
-            ("90s", 90.0),
-            ("20m", 1200.0),
-            ("20min", 1200.0),
-        ] {
-            assert_eq!(every(text), Ok(seconds), "{text}");
-        }
-        for wrong in ["", "1", "y", "-1d", "0s", "1fortnight", "infy", "1e400y"] {
-            assert!(every(wrong).is_err(), "{wrong}");
-        }
+    fn a_confidence_is_one_that_samples_can_claim() {
         assert_eq!(confidence("95"), Ok(95.0));
         assert!(["49", "99.9", "x"].iter().all(|wrong| confidence(wrong).is_err()));
     }
