@@ -87,11 +87,11 @@ impl Sleeper {
 
     /// Before the thread sleeps. What has arrived already ends the sleep at once.
     fn arm(&self, sockets: &Epoll) {
-        if self.shared.has_fired.swap(false, Ordering::Acquire) {
-            if self.shared.epoll.modify(&sockets.0, &mut EpollEvent::new(ONCE, 0)).is_err() {
-                // It fails only without memory: the next sleep arms it.
-                self.shared.has_fired.store(true, Ordering::Release);
-            }
+        if self.shared.has_fired.swap(false, Ordering::Acquire)
+            && self.shared.epoll.modify(&sockets.0, &mut EpollEvent::new(ONCE, 0)).is_err()
+        {
+            // It fails only without memory: the next sleep arms it.
+            self.shared.has_fired.store(true, Ordering::Release);
         }
     }
 }
