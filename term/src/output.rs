@@ -1,11 +1,14 @@
 //! Output to the terminal: text and JSON on standard output, errors on standard error, exit codes.
 //! All commands use it, so control sequences in names or files are escaped here.
 
-use crate::plain;
+use crate::{file, plain};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::Serialize;
 use std::fmt;
 use std::fs;
 use std::io::{self, ErrorKind, IsTerminal as _, Write};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +18,9 @@ pub const VOID: u8 = 6;
 /// The exit code of an attempt that a signal ended: of [`Failure::Interrupted`], and of the verdicts that say
 /// so.
 pub const INTERRUPTED: u8 = 5;
+
+/// The exit code of a command whose output could not be written: none that a verdict or a health has.
+pub const UNWRITTEN: u8 = 7;
 
 /// Why a command failed. The text says what, where, and what to do next.
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +37,7 @@ pub enum Failure {
     /// No result, because a signal ended the attempt before: exit code [`INTERRUPTED`].
     #[error("{0}")]
     Interrupted(String),
-    /// The output could not be written.
+    /// The output could not be written: exit code [`UNWRITTEN`].
     #[error("could not write the output: {0}")]
     Output(#[from] io::Error),
 }
@@ -61,9 +67,10 @@ impl Failure {
     pub fn code(&self) -> ExitCode {
         match self {
             Self::Refused(_) => ExitCode::from(2),
-            Self::Failed(_) | Self::Output(_) => ExitCode::FAILURE,
+            Self::Failed(_) => ExitCode::FAILURE,
             Self::Void(_) => ExitCode::from(VOID),
             Self::Interrupted(_) => ExitCode::from(INTERRUPTED),
+            Self::Output(_) => ExitCode::from(UNWRITTEN),
         }
     }
 }
@@ -99,12 +106,30 @@ pub fn line(text: impl fmt::Display) -> io::Result<()> {
 
 /// Prints a whole text.
 pub fn text(text: &str) -> io::Result<()> {
-    unread(io::stdout().lock().write_all(plain::lines(text).as_bytes()))
+    bytes(plain::lines(text).as_bytes())
 }
 
 /// Prints this program's own bytes, unescaped.
 pub fn bytes(bytes: &[u8]) -> io::Result<()> {
-    unread(io::stdout().lock().write_all(bytes))
+    let mut out = io::stdout().lock();
+    // A line without an end would be written when the process ends, and an error lost.
+    unread(out.write_all(bytes).and_then(|()| out.flush()))
+}
+
+/// Fails as a write would if nobody reads the output any more: for commands that wait for what they print.
+pub fn check_read() -> io::Result<()> {
+    unread(has_reader(io::stdout()))
+}
+
+fn has_reader(out: impl AsFd) -> io::Result<()> {
+    let mut polled = [PollFd::new(out.as_fd(), PollFlags::empty())];
+    match poll(&mut polled, PollTimeout::ZERO) {
+        // The next check comes soon.
+        Ok(_) | Err(Errno::EINTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let is_gone = |found: PollFlags| found.intersects(PollFlags::POLLERR | PollFlags::POLLHUP);
+    if polled[0].revents().is_some_and(is_gone) { Err(ErrorKind::BrokenPipe.into()) } else { Ok(()) }
 }
 
 /// Prints a value that a user has stored, and ends the line: on a terminal as text with escapes, elsewhere
@@ -146,10 +171,21 @@ pub fn toml_or_json(as_json: bool, text: &str) -> Result<(), Failure> {
     Ok(json(&value)?)
 }
 
-/// Writes a file.
+/// Writes a file that a user has named, whole or not at all (see [`file::replace`]).
 pub fn file(path: &Path, content: impl AsRef<[u8]>) -> Result<(), Failure> {
-    fs::write(path, content)
-        .map_err(|error| Failure::Failed(format!("cannot write {}: {error}", path.display())))
+    if file::is_standard_output(path) {
+        return Ok(bytes(content.as_ref())?);
+    }
+    file::replace(path, content.as_ref()).map_err(unwritable(path))
+}
+
+/// Fails if a file cannot be written there, before the work that its content takes.
+pub fn may_write(path: &Path) -> Result<(), Failure> {
+    file::may_replace(path).map_err(unwritable(path))
+}
+
+fn unwritable(path: &Path) -> impl Fn(io::Error) -> Failure + '_ {
+    move |error| Failure::Failed(format!("cannot write {}: {error}", path.display()))
 }
 
 /// Makes the directory of a report, which must not exist yet: what an earlier run found is evidence, too.
@@ -197,6 +233,24 @@ pub fn complain(failure: &Failure) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_output_that_was_not_written_has_an_exit_code_of_its_own() {
+        let code = |failure: Failure| format!("{:?}", failure.code());
+        let unwritten = code(Failure::Output(ErrorKind::StorageFull.into()));
+        assert_eq!(unwritten, format!("{:?}", ExitCode::from(UNWRITTEN)));
+        let others = [Failure::failed(""), Failure::refused(""), Failure::Void(String::new())];
+        assert!(others.into_iter().all(|other| code(other) != unwritten));
+    }
+
+    #[test]
+    fn a_pipe_whose_reader_has_gone_is_noticed_without_a_write() {
+        let (reader, writer) = io::pipe().expect("a pipe");
+        has_reader(&writer).expect("it is read");
+        drop(reader);
+        assert_eq!(has_reader(&writer).expect_err("nobody reads").kind(), ErrorKind::BrokenPipe);
+        has_reader(tempfile::tempfile().expect("made")).expect("a file needs no reader");
+    }
 
     #[test]
     fn a_stored_value_is_escaped_on_a_terminal_and_printed_as_it_is_elsewhere() {
