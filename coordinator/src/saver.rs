@@ -7,8 +7,9 @@ use obol_fabric::ViewId;
 use obol_fabric::host::{Cluster, Observed};
 use obol_membership::View;
 use obol_node::saved_view;
-use std::fs::{self, File};
-use std::io::{self, Write};
+use obol_term::file;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
@@ -96,15 +97,10 @@ impl Source {
 }
 
 /// Replaces a file atomically: after a failure either the old or the new one is there whole.
-/// Devices, links and directories are not replaced.
+/// Devices, links and directories are refused: a view that was written there could not be found again.
 pub fn save(path: &Path, bytes: &[u8]) -> io::Result<()> {
     if fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "is not a regular file"));
     }
-    let mut fresh = path.to_owned().into_os_string();
-    fresh.push(".new");
-    let mut file = File::create(&fresh)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&fresh, path)
+    file::replace(path, bytes)
 }

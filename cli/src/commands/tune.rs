@@ -11,6 +11,7 @@ use obol_config::duration;
 use obol_fabric::Name;
 use obol_profiles::Profile;
 use obol_supervise::signals;
+use obol_term::file;
 use obol_term::output::{self, Failure};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -107,7 +108,7 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Tune) -> Result<ExitCode
     // What took minutes is shown whatever becomes of the files.
     let said = output::json_or(options.json, &tuned, print);
     if let Some(path) = &options.html {
-        output::kept("evidence", path, std::fs::write(path, tuned.html()));
+        output::kept("evidence", path, file::replace(path, tuned.html().as_bytes()));
     }
     if let (Some(path), Some(profile)) = (&options.write, profile.filter(|_| tuned.holds())) {
         // Scripts continue with it, so without it this has failed.

@@ -1,11 +1,11 @@
 //! Reports as a list of parts, and their two forms: one HTML page that needs no other file, and
 //! Markdown with its charts beside it. All text is escaped.
 
-use obol_term::plain;
+use obol_term::{file, plain};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::Path;
-use std::{fmt, fs, io};
+use std::{fmt, io};
 
 /// Legible and printable. The page follows the reader's light or dark preference; charts stay on
 /// white.
@@ -233,7 +233,7 @@ impl Document {
 
 /// Writes a file of a report; an error names it.
 pub fn write_file(dir: &Path, name: &str, content: impl AsRef<[u8]>) -> io::Result<()> {
-    fs::write(dir.join(name), content)
+    file::replace(&dir.join(name), content.as_ref())
         .map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))
 }
 
@@ -299,6 +299,7 @@ fn scalable(svg: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn all_text_is_escaped_in_both_forms() {

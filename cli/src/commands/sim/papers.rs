@@ -185,7 +185,7 @@ pub(super) fn report(to: &Path, largest: u32, model: &str, seed: u64) -> Result<
     let testbed = testbed(model)?;
     let page: PathBuf = if to.is_dir() { to.join(REPORT_PAGE) } else { to.to_owned() };
     // Fail now, not after minutes, if the result cannot be written.
-    output::file(&page, "")?;
+    output::may_write(&page)?;
     output::remark(format_args!("Table 2: {REPORT_REPETITIONS} failovers of each kind"))?;
     let table = papers::table2(&testbed, REPORT_REPETITIONS, seed, threads()).map_err(Failure::failed)?;
     output::remark(format_args!("Figure 3: {REPORT_SPAN_MS} ms of each load"))?;

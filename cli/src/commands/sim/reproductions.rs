@@ -41,7 +41,7 @@ pub(super) fn mu(command: &Mu) -> Result<ExitCode, Failure> {
     let testbed = testbed(&options.model)?;
     if let Some(to) = svg {
         // Fail now, not after a minute, if the result cannot be written.
-        output::file(to, "")?;
+        output::may_write(to)?;
     }
     let mu = papers::mu(&testbed, *failovers, options.seed, threads()).map_err(Failure::failed)?;
     if let Some(to) = svg {

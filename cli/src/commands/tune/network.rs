@@ -5,6 +5,7 @@ use obol_chaos::drills::studies::tune_network::{NetworkTuned, PATH_HEADS, measur
 use obol_fabric::Name;
 use obol_node::Site;
 use obol_observe::tail::Wanted;
+use obol_term::file;
 use obol_term::output::{self, Failure};
 use std::path::Path;
 use std::process::ExitCode;
@@ -42,7 +43,7 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Tune) -> Result<ExitCode
     let profile = tuned.profile(base).map_err(Failure::failed)?;
     let said = output::json_or(options.json, &tuned, print);
     if let Some(path) = &options.html {
-        output::kept("evidence", path, std::fs::write(path, tuned.html()));
+        output::kept("evidence", path, file::replace(path, tuned.html().as_bytes()));
     }
     if let (Some(path), Some(profile)) = (&options.write, &profile) {
         // Scripts continue with it, so without it this has failed.
