@@ -419,6 +419,7 @@ impl Sources {
             let until = if has_ended { u64::MAX } else { unix_now().saturating_sub(HOLD_BACK) };
             self.hand_out(&merge.ready(until), &mut out)?;
             if has_ended {
+            output::check_read()?;
                 return Ok(());
             }
             std::thread::sleep(POLL_INTERVAL);

@@ -203,7 +203,7 @@ fn failure(from: &Receiver<Evidence>, until: Instant) -> Result<Option<Vec<Evide
                     return Ok(Some(seen));
                 }
             }
-            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Timeout) => output::check_read()?,
             Err(RecvTimeoutError::Disconnected) => return Err(Failure::Failed(NO_WATCH.to_owned())),
         }
     }

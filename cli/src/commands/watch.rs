@@ -208,7 +208,11 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Watch) -> Result<ExitCod
             shown += 1;
         } else if options.once {
             break;
-        } else if !exists(root, cluster, site.cluster.nonce()) {
+        } else {
+            output::check_read()?;
+            if exists(root, cluster, site.cluster.nonce()) {
+                continue;
+            }
             return Err(Failure::Refused(format!(
                 "cluster {cluster} has ended; the last printed view was {}",
                 observer.position().map_or("none".to_owned(), |next| (next.0.saturating_sub(1)).to_string())

@@ -121,6 +121,9 @@ impl Live {
     /// Looks, and prints what is new. How the cluster is counts once it is `up`: before, some have
     /// just not begun. Gives the newest view.
     pub(crate) fn look(&mut self, up: bool) -> io::Result<Option<Arc<View>>> {
+        if !self.quiet {
+            output::check_read()?;
+        }
         let events = self.observer.events();
         self.names.know_joined(&events);
         self.history.take(&events);
