@@ -331,12 +331,83 @@ fn an_up_whose_reader_goes_away_ends_its_cluster() {
     let mut out = child.stdout.take().expect("piped");
     out.read_exact(&mut first).expect("something is printed");
     drop(out);
-    until("up has had to say something, and has ended", || {
-        root.run(&["kill", "app-1"]);
-        root.run(&["start", "app-1"]);
-        child.try_wait().expect("a child").is_some()
-    });
+    // Nothing happens that it would have to say.
+    until("up has ended", || child.try_wait().expect("a child").is_some());
     root.is_gone();
+}
+
+/// As `| head -1` does: nothing is written any more that would say so.
+#[test]
+fn a_command_that_follows_ends_when_its_reader_has_gone() {
+    let (root, _up) = Root::with_cluster(&["--coordinators", "1", "--apps", "1"]);
+    root.healthy();
+    for command in [&["watch"][..], &["watch", "--json"], &["logs", "--follow", "--level", "error"]] {
+        let mut child = root.command(command);
+        let mut child = child.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut out = child.stdout.take().expect("piped");
+        if command[0] == "watch" {
+            out.read_exact(&mut [0]).expect("the newest view is printed");
+        }
+        drop(out);
+        until("it ends", || child.try_wait().expect("a child").is_some());
+        assert!(child.wait().expect("a child").success(), "{command:?}");
+    }
+}
+
+#[test]
+fn an_output_that_cannot_be_written_has_an_exit_code_that_no_health_has() {
+    let (root, _up) = Root::with_cluster(&["--coordinators", "1", "--apps", "1"]);
+    root.healthy();
+    for command in [
+        &["status"][..],
+        &["status", "--json"],
+        &["events"],
+        &["watch", "--once"],
+        &["watch", "--count", "1"],
+        &["logs"],
+        &["profile", "show", "laptop"],
+        &["export", "rules"],
+        &["completions", "bash"],
+        &["--help"],
+        &["status", "--help"],
+    ] {
+        let full = fs::File::options().write(true).open("/dev/full").expect("open");
+        let ended = root.command(command).stdin(Stdio::null()).stdout(full).output().expect("it runs");
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(7), "{command:?}: {said}");
+        assert!(said.contains("could not write the output: No space left"), "{command:?}: {said}");
+    }
+    // Devices and open files are written to, and not replaced.
+    let folder = tempfile::tempdir().expect("made");
+    let file = folder.path().join("printed");
+    let printed = fs::File::create(&file).expect("made");
+    let report = |to: &str| root.command(&["report", "--for", "300ms", "-o", to]);
+    let ended = report("/dev/stdout").stdin(Stdio::null()).stdout(printed).status().expect("it runs");
+    assert_eq!(ended.code(), Some(0));
+    assert!(fs::read_to_string(&file).expect("text").starts_with('#'), "a report in Markdown");
+    assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1);
+    let full = Ran::of(&mut report("/dev/full")).ends(1).err;
+    assert!(full.contains("cannot write /dev/full: No space left"), "{full}");
+    // A health is an answer also if nobody reads the rest.
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let unread = root.command(&["status"]).stdout(writer).status().expect("it runs");
+    assert_eq!(unread.code(), Some(0));
+}
+
+#[test]
+fn a_file_for_which_there_is_no_space_stays_as_it_was() {
+    let folder = tempfile::tempdir().expect("made");
+    let page = folder.path().join("obol.1");
+    fs::write(&page, "old").expect("written");
+    // Whatever file it begins ends in its first block, as on a disk that is full.
+    let short = "ulimit -f 1; exec \"$0\" man --out \"$1\"";
+    let mut command = Command::new("sh");
+    let command = command.args(["-c", short, env!("CARGO_BIN_EXE_obol")]).arg(folder.path());
+    let said = Ran::of(command).ends(1).err;
+    assert!(said.contains("cannot write") && said.contains("obol.1: File too large"), "{said}");
+    assert_eq!(fs::read_to_string(&page).expect("there"), "old");
+    assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1, "no draft is left");
 }
 
 #[test]

@@ -10,8 +10,10 @@ use crate::commands::root::{Cli, command};
 use clap::FromArgMatches;
 use clap::error::{ContextKind, ContextValue};
 use daemon::Daemon;
+use obol_term::output::{self, Failure};
 use obol_term::plain;
 use std::borrow::Cow;
+use std::io::ErrorKind;
 
 impl Cli {
     /// Reads the command line, or says what is wrong with it and ends the process.
@@ -42,10 +44,18 @@ impl Cli {
             let shown = error.render().to_string();
             if let Cow::Owned(neutral) = plain::lines(&shown) {
                 // The exit code counts if the text cannot be written.
-                let _ = obol_term::output::remark(neutral.trim_end());
+                let _ = output::remark(neutral.trim_end());
                 std::process::exit(error.exit_code());
             }
-            error.exit()
+            // The library would not say that a help could not be written.
+            match error.print() {
+                Err(why) if error.exit_code() == 0 && why.kind() != ErrorKind::BrokenPipe => {
+                    // The exit code counts if nobody reads this.
+                    let _ = output::complain(&Failure::Output(why));
+                    std::process::exit(output::UNWRITTEN.into());
+                }
+                _ => std::process::exit(error.exit_code()),
+            }
         })
     }
 }

@@ -13,7 +13,7 @@ use std::path::PathBuf;
     after_help = "`obol up` starts a whole cluster of real processes on this host and shows it live. The other \
     commands work on a cluster that runs; they read its memory without asking its processes.\n\
     \nExit codes: 0 done or healthy, 1 degraded or failed, 2 unreachable or refused, 3 unavailable (no program may act), \
-    4 unknown (hosts cannot be read).\
+    4 unknown (hosts cannot be read), 7 the output could not be written.\
     \nEnvironment: OBOL_CLUSTER and OBOL_ROOT set the defaults of --cluster and --root, OBOL_CONFIG that of the console's --config; NO_COLOR turns colours off."
 )]
 pub(crate) struct Cli {
