@@ -52,6 +52,9 @@ fn state(process: &Process, snapshot: &Snapshot) -> &'static str {
         (false, ..) => "down",
         (true, false, false) if process.hold_left(snapshot.at) > Nanos::ZERO => "on hold",
         (true, false, false) => "joining",
+        (true, false, true) if process.kind != Kind::Coordinator && !process.is_active(snapshot.at) => {
+            "no lease"
+        }
         (true, false, true) => "ok",
     }
 }
@@ -153,7 +156,7 @@ pub fn headline(cluster: obol_fabric::Name, snapshot: &Snapshot) -> String {
 mod tests {
     use super::*;
     use crate::Health;
-    use obol_fabric::{Incarnation, Instant, Name};
+    use obol_fabric::{Incarnation, Instant, Name, Page};
 
     fn life(seat: u16, alive: bool) -> Process {
         Process {
@@ -183,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn ok_is_said_of_a_live_member_with_a_live_agent_alone() {
+    fn ok_is_said_of_a_live_member_with_a_live_agent_and_a_lease_alone() {
         let name = |text: &str| Name::new(text).expect("a name");
         let nodes = [name("node-1"), name("app-1")].map(|name| (name, obol_fabric::Address::region(3)));
         let view = std::sync::Arc::new(obol_membership::View::genesis(
@@ -192,8 +195,15 @@ mod tests {
             Nanos::from_millis(20),
         ));
         let [agent, app] = [view.members[0].incarnation, view.members[1].incarnation];
+        let until = |end| {
+            let id = view.id;
+            let page =
+                Page { view: id, base: id, start: Instant(1), end: Instant(end), confirmed: Instant(1) };
+            Some((page, id))
+        };
+        let seen = Some(std::sync::Arc::clone(&view));
         let agent = Process { incarnation: agent, name: name("node-1"), kind: Kind::Agent, ..life(0, true) };
-        let app = Process { incarnation: app, ..life(1, true) };
+        let app = Process { incarnation: app, view: seen, lease: until(6), ..life(1, true) };
         let state = |agent: &Process, app: &Process| {
             let snapshot = Snapshot {
                 at: Instant(5),
@@ -210,6 +220,9 @@ mod tests {
         assert_eq!(state(&dead, &app), "no agent");
         let outside = Process { incarnation: Incarnation::NONE, ..app.clone() };
         for (other, said) in [
+            (Process { lease: until(5), ..app.clone() }, "no lease"),
+            (Process { lease: None, ..app.clone() }, "no lease"),
+            (Process { lease: None, kind: Kind::Coordinator, ..app.clone() }, "ok"),
             (Process { frozen: true, ..app.clone() }, "frozen"),
             (Process { alive: false, ..app.clone() }, "down"),
             (Process { alive: false, left: true, ..outside.clone() }, "left"),
