@@ -296,7 +296,7 @@ fn a_killed_recorder_leaves_a_recording_that_is_replayed() {
     let short = short.wait_with_output().expect("a child");
     let (out, err) = (String::from_utf8_lossy(&short.stdout), String::from_utf8_lossy(&short.stderr));
     assert_eq!((short.status.code(), &*out), (Some(1), ""), "{err}");
-    assert!(err.contains("is gone: it was removed meanwhile"), "{err}");
+    assert!(err.contains("is not what was recorded: it was removed, and"), "{err}");
     let mut recorder = root.command(&["record", &shown]).spawn().expect("it starts");
     let grown = |least: u64| std::fs::metadata(&file).is_ok_and(|meta| meta.len() > least);
     until("there are samples", || grown(20_000));

@@ -43,7 +43,7 @@ impl SharedRecorder {
     /// recording.
     pub(crate) fn toggle(&self) -> Result<Option<String>, RecordingError> {
         if let Some(recorder) = self.recorder.lock().take() {
-            return recorder.so_far()?.check().map(|()| None);
+            return recorder.check().map(|()| None);
         }
         let header = Header::new(self.cluster);
         let mut number = 1;
@@ -62,7 +62,7 @@ impl SharedRecorder {
     /// Records a sample if active; a write error ends the recording.
     pub(crate) fn take(&self, sample: &Sample) -> Result<(), RecordingError> {
         let mut recorder = self.recorder.lock();
-        let how = recorder.as_mut().map_or(Ok(()), |recorder| recorder.sample(sample));
+        let how = recorder.as_mut().map_or(Ok(()), |recorder| recorder.record(sample));
         if how.is_err() {
             *recorder = None;
         }
@@ -93,7 +93,7 @@ impl Sink for FileSink {
         match update {
             Update::Sample(sample) => {
                 self.lost = None;
-                self.failed = self.recorder.sample(&sample).err().or_else(|| self.bound().err());
+                self.failed = self.recorder.record(&sample).err().or_else(|| self.bound().err());
                 self.samples += u64::from(self.failed.is_none());
             }
             // It may come back; the recording has a gap until then.
@@ -120,9 +120,9 @@ impl FileSink {
         Ok(())
     }
 
-    /// Fails if others have removed, replaced or cut a half of the recording.
+    /// Fails if a half of the recording is not what was written.
     fn check(&self) -> Result<(), RecordingError> {
-        self.recorder.so_far()?.check()?;
+        self.recorder.check()?;
         self.turned.as_ref().map_or(Ok(()), Written::check)
     }
 }
@@ -155,7 +155,7 @@ pub fn record(
     let found = headless.check();
     let FileSink { samples, lost, failed, turned, dropped, .. } = headless;
     // Where writing has failed, less is there than was written, and that error says why.
-    let is_other = failed.as_ref().is_some_and(|error| !matches!(error, RecordingError::Gone { .. }));
+    let is_other = failed.as_ref().is_some_and(|error| !matches!(error, RecordingError::Changed { .. }));
     let found = if is_other { Ok(()) } else { found };
     if samples == 0 {
         // What others have put in its place is theirs.
@@ -217,44 +217,90 @@ mod tests {
         );
     }
 
+    /// A recording that has begun, of one sample.
+    fn begun(file: &Path, limit: u64) -> FileSink {
+        let header = Header::new(samples::name("default"));
+        let recorder = Recorder::create(file, &header).expect("created");
+        let (samples, lost, failed) = (0, None, None);
+        let mut sink =
+            FileSink { recorder, header, limit, dropped: false, turned: None, samples, lost, failed };
+        assert!(sink.take(sample(1)));
+        sink.check().expect("it is there");
+        sink
+    }
+
+    fn sample(n: u64) -> Update {
+        Update::Sample(Box::new(samples::healthy(Instant(n * 250_000_000))))
+    }
+
+    /// What ends a recording at its second sample, which is not counted.
+    fn ends(mut sink: FileSink) -> String {
+        assert!(!sink.take(sample(2)));
+        assert_eq!(sink.samples, 1);
+        sink.failed.expect("it ends for a reason").to_string()
+    }
+
     #[test]
-    fn a_recording_that_others_have_removed_replaced_or_cut_is_reported_gone() {
+    fn a_recording_that_others_have_removed_replaced_or_cut_ends_and_says_so() {
         let folder = tempfile::tempdir().expect("made");
         let file = folder.path().join("c.obolrec");
-        let sample = |n: u64| Update::Sample(Box::new(samples::healthy(Instant(n * 250_000_000))));
-        let begun = |limit| {
-            let header = Header::new(samples::name("default"));
-            let recorder = Recorder::create(&file, &header).expect("created");
-            let (samples, lost, failed) = (0, None, None);
-            let mut sink =
-                FileSink { recorder, header, limit, dropped: false, turned: None, samples, lost, failed };
-            assert!(sink.take(sample(1)));
-            sink.check().expect("it is there");
-            sink
-        };
-        let why = |sink: &FileSink| sink.check().expect_err("it is gone").to_string();
-
-        let mut sink = begun(LIMIT_LEAST);
+        let sink = begun(&file, LIMIT_LEAST);
         std::fs::remove_file(&file).expect("removed");
-        assert!(why(&sink).ends_with("c.obolrec is gone: it was removed meanwhile"), "{}", why(&sink));
+        let why = ends(sink);
+        assert!(why.contains("c.obolrec is not what was recorded: it was removed, and"), "{why}");
+        assert!(why.contains("is lost; record again"), "{why}");
+
+        let sink = begun(&file, LIMIT_LEAST);
+        std::fs::remove_file(&file).expect("removed");
         std::fs::write(&file, vec![0; 1 << 20]).expect("written");
-        assert!(sink.take(sample(2)));
-        assert!(why(&sink).contains("another file has taken its place"), "{}", why(&sink));
+        let why = ends(sink);
+        assert!(why.contains("another file has taken its place") && why.contains("is lost"), "{why}");
         std::fs::remove_file(&file).expect("removed");
 
         // What follows does not fill the gap.
-        let mut sink = begun(LIMIT_LEAST);
+        let sink = begun(&file, LIMIT_LEAST);
         std::fs::File::options().write(true).open(&file).and_then(|file| file.set_len(0)).expect("cut");
-        assert!(sink.take(sample(2)) && sink.take(sample(3)));
-        assert!(why(&sink).contains("it was cut to"), "{}", why(&sink));
+        let why = ends(sink);
+        assert!(why.contains("it was cut to"), "{why}");
         std::fs::remove_file(&file).expect("removed");
 
         // It is seen before the older half is overwritten.
-        let mut sink = begun(1);
+        let sink = begun(&file, 1);
         assert!(sink.turned.is_some());
         std::fs::remove_file(&file).expect("removed");
-        assert!(!sink.take(sample(2)));
-        assert!(sink.failed.as_ref().is_some_and(|error| error.to_string().contains("is gone")));
+        assert!(ends(sink).contains("it was removed"));
         assert!(older(&file).exists());
+    }
+
+    #[test]
+    fn samples_behind_bytes_of_another_program_are_not_counted() {
+        use std::io::Write as _;
+        let folder = tempfile::tempdir().expect("made");
+        let file = folder.path().join("c.obolrec");
+        let sink = begun(&file, LIMIT_LEAST);
+        let mut other = std::fs::File::options().append(true).open(&file).expect("open");
+        other.write_all(b"a line of a log\n").expect("written");
+        let why = ends(sink);
+        assert!(why.contains("16 bytes of it were written by another program"), "{why}");
+        assert!(why.contains("Record again, to a file that nothing else writes"), "{why}");
+        assert_eq!(Recording::open(&file).expect("a recording").samples.len(), 1, "as many as were counted");
+    }
+
+    #[test]
+    fn of_a_recording_that_was_renamed_it_is_said_where_it_is() {
+        let folder = tempfile::tempdir().expect("made");
+        let (file, moved) = (folder.path().join("c.obolrec"), folder.path().join("moved.obolrec"));
+        for is_replaced in [false, true] {
+            let sink = begun(&file, LIMIT_LEAST);
+            std::fs::rename(&file, &moved).expect("renamed");
+            if is_replaced {
+                std::fs::write(&file, "another").expect("written");
+            }
+            let why = ends(sink);
+            let what = if is_replaced { "another file has taken its place" } else { "it was renamed" };
+            let wanted = format!("{what}, and what was recorded is in {}", moved.display());
+            assert!(why.contains(&wanted) && !why.contains("lost"), "{why}");
+            assert!(Recording::open(&moved).is_ok_and(|recording| !recording.samples.is_empty()));
+        }
     }
 }

@@ -9,8 +9,9 @@ use obol_config::file::{self, Pipes};
 use obol_fabric::Name;
 use obol_membership::metrics::Counter;
 use serde::{Deserialize, Serialize};
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -67,9 +68,9 @@ pub enum RecordingError {
     /// The file cannot be created, written or read.
     #[error("could not {doing} {path}: {error}")]
     Io { doing: &'static str, path: PathBuf, error: io::Error },
-    /// What was recorded is not in the file any more.
-    #[error("what was recorded to {path} is gone: {why}")]
-    Gone { path: PathBuf, why: String },
+    /// The file is not what was recorded any more: others have changed, moved or removed it.
+    #[error("{path} is not what was recorded: {why}")]
+    Changed { path: PathBuf, why: String },
     /// It is not a recording, or of another version.
     #[error("{path}: {why}")]
     Format { path: PathBuf, why: String },
@@ -86,31 +87,65 @@ pub struct Recorder<W = BufWriter<File>> {
 }
 
 /// A file that was written, and must still be where it was.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Written {
     path: PathBuf,
-    device: u64,
-    inode: u64,
+    file: File,
     bytes: u64,
 }
 
 impl Written {
-    /// Fails if what was written is not at its path any more: others may have removed, replaced or cut it.
+    /// Fails if what was written, and nothing else, is not at its path any more.
     pub fn check(&self) -> Result<(), RecordingError> {
-        let Self { path, device, inode, bytes } = self;
-        let why = match std::fs::metadata(path) {
-            Ok(meta) if (meta.dev(), meta.ino()) != (*device, *inode) => {
-                "another file has taken its place".to_owned()
-            }
-            Ok(meta) if meta.len() < *bytes => {
-                format!("it was cut to {} bytes, of {bytes} that were written", meta.len())
-            }
-            Ok(_) => return Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => "it was removed meanwhile".to_owned(),
-            Err(error) => error.to_string(),
-        };
-        Err(RecordingError::Gone { path: path.clone(), why })
+        check(&self.path, &self.file, self.bytes)
     }
+}
+
+/// Fails if a file is not at its path any more, or has not just the bytes that were written: others may have
+/// removed, renamed, replaced, cut or extended it.
+fn check(path: &Path, file: &File, bytes: u64) -> Result<(), RecordingError> {
+    let failed = |error| RecordingError::Io { doing: "read", path: path.to_owned(), error };
+    let own = file.metadata().map_err(failed)?;
+    let why = match std::fs::metadata(path) {
+        Ok(found) if same(&found, &own) => match own.len() {
+            len if len == bytes => return Ok(()),
+            len if len < bytes => format!(
+                "it was cut to {len} bytes, of {bytes} that were written; record again, to a file that nothing else writes"
+            ),
+            len => format!(
+                "{} bytes of it were written by another program, and no sample behind them can be read; those before \
+                 can (`obol replay`). Record again, to a file that nothing else writes",
+                len - bytes
+            ),
+        },
+        Ok(_) => format!("another file has taken its place, and {}", whereabouts(file, &own)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && own.nlink() > 0 => {
+            format!("it was renamed, and {}", whereabouts(file, &own))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            format!("it was removed, and {}", whereabouts(file, &own))
+        }
+        Err(error) => return Err(failed(error)),
+    };
+    Err(RecordingError::Changed { path: path.to_owned(), why })
+}
+
+fn same(one: &Metadata, other: &Metadata) -> bool {
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
+}
+
+/// What has become of a file that is not at its path, and what to do.
+fn whereabouts(file: &File, own: &Metadata) -> String {
+    if own.nlink() == 0 {
+        return "what was recorded is lost; record again, to a file that nothing removes or replaces"
+            .to_owned();
+    }
+    let now = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok();
+    let now = now.filter(|now| std::fs::metadata(now).is_ok_and(|found| same(&found, own)));
+    let to = now.map_or("under another name".to_owned(), |now| format!("in {}", now.display()));
+    format!(
+        "what was recorded is {to}; record again, to a new file, and rename it when the recording has ended"
+    )
 }
 
 /// Where the older half of a recording with a limit goes.
@@ -124,8 +159,8 @@ impl Recorder {
     /// Begins the file anew, and keeps what there is as its older half, in place of the one before.
     /// Every sample is complete, so each half is a recording. Returns the older half.
     pub fn turn_over(&mut self, header: &Header) -> Result<Written, RecordingError> {
+        self.check()?;
         let written = self.so_far()?;
-        written.check()?;
         let failed = |error| RecordingError::Io { doing: "rename", path: self.path.clone(), error };
         std::fs::rename(&self.path, older(&self.path)).map_err(failed)?;
         *self = Self::create(&self.path, header)?;
@@ -134,11 +169,22 @@ impl Recorder {
 
     /// What was written so far.
     pub fn so_far(&self) -> Result<Written, RecordingError> {
-        let meta = self.out.get_ref().metadata();
-        let meta =
-            meta.map_err(|error| RecordingError::Io { doing: "read", path: self.path.clone(), error })?;
-        let (device, inode) = (meta.dev(), meta.ino());
-        Ok(Written { path: self.path.clone(), device, inode, bytes: self.written })
+        let file = self.out.get_ref().try_clone();
+        let file =
+            file.map_err(|error| RecordingError::Io { doing: "read", path: self.path.clone(), error })?;
+        Ok(Written { path: self.path.clone(), file, bytes: self.written })
+    }
+
+    /// Records a sample, and fails as well if it is not in the file with all before it: a sample behind what
+    /// others have written there could not be read.
+    pub fn record(&mut self, sample: &Sample) -> Result<(), RecordingError> {
+        self.sample(sample)?;
+        self.check()
+    }
+
+    /// Fails if the file is not what was written.
+    pub fn check(&self) -> Result<(), RecordingError> {
+        check(&self.path, self.out.get_ref(), self.written)
     }
 
     /// Creates a file; an existing one is not overwritten.
