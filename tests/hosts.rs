@@ -379,7 +379,7 @@ fn events_say_of_a_coordinator_that_has_not_started_what_is_true() {
     hosts.keys().ends(0);
     (1..=2).for_each(|host| hosts.prepare(host));
     hosts.start(2, "gateway");
-    let why = "the events of coord-2, on another host, cannot be read and are missing: the process has ended or has not started";
+    let why = "the events of coord-2, on host 2, cannot be read and are missing: the process has ended or has not started";
     let events = || Ran::of(&mut hosts.on(1, &["events"])).ends(0);
     let said = until_or(
         "the gateway answers",
@@ -433,7 +433,7 @@ fn one_host_as_three_dies_comes_back_and_ends_as_one_cluster() {
     let mut replica = root.command(&["smr", "server", "--name", "smr-1", "--cluster", "default.2"]);
     let mut replica = replica.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
     root.until("it is a member", |status| status.incarnation("smr-1") != 0);
-    root.run(&["smr", "server", "--name", "smr-1"]).refused(&["smr-1 runs already", "of another host"]);
+    root.run(&["smr", "server", "--name", "smr-1"]).refused(&["smr-1 runs already", "of host 2)"]);
     root.run(&["stop", "smr-1", "--cluster", "default.2"]).ends(0);
     assert!(replica.wait().expect("a child").success());
     root.healthy();

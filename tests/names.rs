@@ -65,10 +65,11 @@ fn the_one_of_two(root: &Root, called: &str, words: impl Fn(u8) -> Vec<String>) 
     let [mut first, mut second] = [2, 3].map(start);
     let has_ended = |run: &mut Child| run.try_wait().expect("a child").is_some();
     until("one is refused", || has_ended(&mut first) || has_ended(&mut second));
-    let (mut holder, refused) = if has_ended(&mut first) { (second, first) } else { (first, second) };
+    let (mut holder, host, refused) =
+        if has_ended(&mut first) { (second, 3, first) } else { (first, 2, second) };
     let refused = refused.wait_with_output().expect("a child");
     let said = String::from_utf8_lossy(&refused.stderr);
-    let why = format!("{called} runs already (pid {} of another host)", holder.id());
+    let why = format!("{called} runs already (pid {} of host {host})", holder.id());
     assert!(refused.status.code() == Some(2) && said.contains(&why), "{why:?} is not in:\n{said}");
     root.until("the other one is the member", |s| {
         s.incarnation(called) != 0 && s.pid(called) == i64::from(holder.id())

@@ -47,11 +47,14 @@ pub enum OpenError {
     },
     /// The region is another host's.
     #[error(
-        "coordinator {number} belongs to another host than {host}, or to none; compare the file of hosts"
+        "coordinator {number} belongs to {}, and this is host {host}; compare the file of hosts",
+        .of.map_or("no host".to_owned(), |of| format!("host {of}"))
     )]
     Elsewhere {
         /// The coordinator.
         number: u32,
+        /// The number of its host, if it has one.
+        of: Option<u8>,
         /// The number of this host.
         host: u8,
     },
@@ -103,9 +106,10 @@ const fn role(owner: &Owner, config: &Config) -> Role {
 pub fn open(cluster: &Cluster, owner: Owner, wait: Wait, config: &Config) -> Result<Endpoint<Ip>, OpenError> {
     let (host, role) = (cluster.host(), role(&owner, config));
     if let Some(number) = owner.region
-        && config.host_of(number) != Some(host)
+        && let of = config.host_of(number)
+        && of != Some(host)
     {
-        return Err(OpenError::Elsewhere { number, host });
+        return Err(OpenError::Elsewhere { number, of, host });
     }
     let claims = Identity::load(&config.identity)?.claims(cluster.nonce())?;
     let duty = Duty::of(role);

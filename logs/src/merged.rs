@@ -215,10 +215,8 @@ impl Sources {
 
 /// Names the members of other hosts whose events are missing.
 fn report_unread(observer: &Observer) -> Result<(), Failure> {
-    for (member, why) in observer.unread() {
-        output::remark(format_args!(
-            "obol: the events of {member}, on another host, cannot be read and are missing: {why}"
-        ))?;
+    for unread in observer.unread() {
+        output::remark(format_args!("obol: {unread}"))?;
     }
     Ok(())
 }
@@ -419,9 +417,9 @@ impl Sources {
             let until = if has_ended { u64::MAX } else { unix_now().saturating_sub(HOLD_BACK) };
             self.hand_out(&merge.ready(until), &mut out)?;
             if has_ended {
-            output::check_read()?;
                 return Ok(());
             }
+            output::check_read()?;
             std::thread::sleep(POLL_INTERVAL);
         }
     }

@@ -66,7 +66,7 @@ pub use gateway::{
 };
 pub use keys::examine_keys;
 pub use load::Load;
-pub use observed_event::ObservedEvent;
+pub use observed_event::{ObservedEvent, UnreadEvents};
 pub use observer::Observer;
 pub use percentile::Percentile;
 pub use renewals::Renewals;

@@ -64,5 +64,9 @@ fn refusal_of(
     let here = |other: &Process| seen.processes.iter().any(|here| here.process == other.process);
     let mut namesakes = seen.all_processes().filter(|other| other.alive && other.name == name);
     let holder = namesakes.find(|other| is_holder(other) && !here(other));
-    Ok(holder.map(|holder| format!("{name} runs already (pid {} of another host)", holder.process.pid)))
+    Ok(holder.map(|holder| {
+        let (pid, host) = (holder.process.pid, holder.host);
+        let place = if host == 0 { "another host".to_owned() } else { format!("host {host}") };
+        format!("{name} runs already (pid {pid} of {place})")
+    }))
 }

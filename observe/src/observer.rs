@@ -11,7 +11,7 @@ use crate::clocks::Clocks;
 use crate::histograms::{self, Histograms, Pairs};
 use crate::load::Load;
 use crate::missed::{MissedReader, Missing};
-use crate::observed_event::ObservedEvent;
+use crate::observed_event::{ObservedEvent, UnreadEvents};
 use crate::owner::{Owner, Time};
 use crate::reason::Reason;
 use crate::remote_reader::{self, RemoteReader};
@@ -147,7 +147,7 @@ pub struct Observer {
     /// The newest view in regions of other hosts, where this one has no region with a view.
     learned: Option<Arc<View>>,
     /// Members whose events the last call of [`Observer::events`] could not read, and why.
-    unread: Vec<(Name, String)>,
+    unread: Vec<UnreadEvents>,
 }
 
 /// Files that a low-memory observer keeps open: with their processes well below the usual limit of
@@ -736,9 +736,8 @@ impl Observer {
         events
     }
 
-    /// Members of other hosts whose events the last call of [`Observer::events`] could not read,
-    /// and why.
-    pub fn unread(&self) -> &[(Name, String)] {
+    /// Members of other hosts whose events the last call of [`Observer::events`] could not read.
+    pub fn unread(&self) -> &[UnreadEvents] {
         &self.unread
     }
 }

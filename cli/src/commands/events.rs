@@ -10,6 +10,7 @@ use obol_observe::names;
 use obol_observe::{ObservedEvent, Observer, event_text};
 use obol_term::output::{self, Failure};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -57,15 +58,29 @@ struct EventJson<'a> {
     hold_us: Option<f64>,
 }
 
+/// The numbers of the hosts of all processes, if an event is of another host.
+fn hosts(observer: &mut Observer, shown: &[ObservedEvent]) -> BTreeMap<Name, u8> {
+    if shown.iter().all(|seen| seen.clock_error == Nanos::ZERO) {
+        return BTreeMap::new();
+    }
+    observer.snapshot().remote.iter().map(|process| (process.name, process.host)).collect()
+}
+
+/// Where a process of another host is. It may have gone, and nothing says then where it was.
+fn place(hosts: &BTreeMap<Name, u8>, process: &Name) -> String {
+    match hosts.get(process) {
+        None | Some(0) => "another host".to_owned(),
+        Some(host) => format!("host {host}"),
+    }
+}
+
 pub(crate) fn run(root: &Path, cluster: Name, args: &Events) -> Result<ExitCode, Failure> {
     let Events { since, last, json } = *args;
     let site = Site::open(root, cluster).map_err(Failure::refused)?;
     let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?;
     let events = observer.events();
-    for (member, why) in observer.unread() {
-        output::remark(format_args!(
-            "obol: the events of {member}, on another host, cannot be read and are missing: {why}"
-        ))?;
+    for unread in observer.unread() {
+        output::remark(format_args!("obol: {unread}"))?;
     }
     if !observer.unread().is_empty() && observer.snapshot().view.is_none() {
         output::remark(
@@ -87,6 +102,7 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Events) -> Result<ExitCode,
         ))?;
     }
     let time = |at: Instant| iso(clocks.unix(at));
+    let hosts = hosts(&mut observer, shown);
     let mut before = shown.first().map_or(Instant::ZERO, |seen| seen.event.at);
     for ObservedEvent { process, event, clock_error, .. } in shown {
         let record = &event.record;
@@ -121,7 +137,7 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Events) -> Result<ExitCode,
             if *clock_error == Nanos::ZERO {
                 String::new()
             } else {
-                format!("  (another host, +-{clock_error})")
+                format!("  ({}, +-{clock_error})", place(&hosts, process))
             }
         ))?;
         before = event.at;

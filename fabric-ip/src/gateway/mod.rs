@@ -235,8 +235,8 @@ impl Question {
 /// Where annotations of other hosts go. What is none is refused.
 #[derive(Clone, Debug)]
 pub struct Notes {
-    /// Takes them.
-    pub sender: SyncSender<Vec<u8>>,
+    /// Takes them, each with the number of its host.
+    pub sender: SyncSender<(u8, Vec<u8>)>,
     /// Whether bytes are an annotation.
     pub is_note: fn(&[u8]) -> bool,
 }

@@ -419,9 +419,10 @@ impl Server {
             }
             Request::Note(bytes) => {
                 // The receiver is not waited for.
+                let host = session.claims.host;
                 let taken = bytes.len() <= NOTE_BYTES_MAX
                     && self.notes.as_ref().is_some_and(|notes| {
-                        (notes.is_note)(bytes) && notes.sender.try_send(bytes.to_vec()).is_ok()
+                        (notes.is_note)(bytes) && notes.sender.try_send((host, bytes.to_vec())).is_ok()
                     });
                 let reply = if taken { Reply::Written } else { Reply::Failed(LinkError::Denied) };
                 reply.encode(&mut session.stream.output);

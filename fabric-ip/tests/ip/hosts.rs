@@ -152,7 +152,7 @@ pub(crate) fn play() {
                 }
             }
         });
-        let (sender, notes) = std::sync::mpsc::sync_channel::<Vec<u8>>(8);
+        let (sender, notes) = std::sync::mpsc::sync_channel::<(u8, Vec<u8>)>(8);
         std::thread::spawn(move || notes.into_iter().for_each(drop));
         let notes = Notes { sender, is_note: |bytes| bytes.starts_with(NOTE) };
         let outlets = Outlets {

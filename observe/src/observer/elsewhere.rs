@@ -1,6 +1,6 @@
 //! The part of an observer that reads the other hosts.
 
-use super::{Cursors, ObservedEvent, Observer, Remotes, unread};
+use super::{Cursors, ObservedEvent, Observer, Remotes, UnreadEvents, unread};
 use crate::absence::why_silent;
 use crate::clocks::Clocks;
 use crate::histograms::{self, Histograms};
@@ -221,21 +221,26 @@ impl Observer {
         let copies = self.remote_copies(&owners);
         let Some(remotes) = &mut self.remotes else {
             let trouble = self.trouble.as_deref().unwrap_or("this host has no RDMA device");
-            self.unread = owners.iter().map(|member| (member.name, trouble.to_owned())).collect();
+            let unread = |member: &Member| {
+                let host = self.deployment.host_of(member.address.region);
+                UnreadEvents { member: member.name, host, why: trouble.to_owned() }
+            };
+            self.unread = owners.iter().map(unread).collect();
             return;
         };
         let drift = self.deployment.profile.timing.drift_ppm;
         for member in owners {
             let region = member.address.region;
-            let host = self.deployment.host_of(region).unwrap_or_default();
+            let host = self.deployment.host_of(region);
+            let unread_for = |why| UnreadEvents { member: member.name, host, why };
             let copy = match copies.get(&region).map(|found| &found.copy) {
                 Some(Ok(copy)) => copy,
                 Some(Err(error)) => {
-                    self.unread.push((member.name, error.to_string()));
+                    self.unread.push(unread_for(error.to_string()));
                     continue;
                 }
                 None => {
-                    self.unread.push((member.name, "no answer yet".to_owned()));
+                    self.unread.push(unread_for("no answer yet".to_owned()));
                     continue;
                 }
             };
@@ -244,7 +249,7 @@ impl Observer {
             if *generation != copy.generation() {
                 (*generation, *cursors) = (copy.generation(), Cursors::new());
             }
-            let clock = remotes.clocks.best(host, copy.clock(), clock::now(), drift);
+            let clock = remotes.clocks.best(host.unwrap_or_default(), copy.clock(), clock::now(), drift);
             unread(copy.reader(), seats, (member.name, member.kind), cursors, &mut |mut seen| {
                 seen.event.at = clock.to_local(seen.event.at);
                 seen.clock_error = clock.error(seen.event.at, drift);

@@ -52,10 +52,15 @@ pub fn run(
 }
 
 /// Writes annotations of other hosts to the file of this one, on a thread that serves nobody else.
-fn annotate(root: &Path, cluster: Name, dir: &Path, received: Receiver<Vec<u8>>) -> Result<(), Failure> {
+fn annotate(
+    root: &Path,
+    cluster: Name,
+    dir: &Path,
+    received: Receiver<(u8, Vec<u8>)>,
+) -> Result<(), Failure> {
     let (root, dir) = (root.to_owned(), dir.to_owned());
     let write = move || {
-        for bytes in received {
+        for (host, bytes) in received {
             let mark = Mark::received(&bytes, clock::now());
             if let Some(mark) = mark.as_ref().filter(|mark| !mark.forgotten.is_empty())
                 && let Err(error) = forget(&root, cluster, |_| mark.forgotten.clone())
@@ -65,9 +70,9 @@ fn annotate(root: &Path, cluster: Name, dir: &Path, received: Receiver<Vec<u8>>)
             match mark.map(|mark| mark.write_received(&dir)) {
                 Some(Ok(())) => {}
                 Some(Err(error)) => {
-                    tracing::warn!(target: "gateway", "an annotation of another host is lost: {error}");
+                    tracing::warn!(target: "gateway", "an annotation of host {host} is lost: {error}");
                 }
-                None => tracing::warn!(target: "gateway", "another host has sent what is not an annotation"),
+                None => tracing::warn!(target: "gateway", "host {host} has sent what is not an annotation"),
             }
         }
     };

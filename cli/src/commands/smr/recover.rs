@@ -10,6 +10,7 @@ use obol_replica::{ReplicaError, named};
 use obol_server::smr::failure;
 use obol_smr::{Preset, REPLICA_PREFIX};
 use obol_term::output::{self, Failure};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -39,9 +40,30 @@ fn replica_name(text: &str) -> Result<Name, String> {
     named(text, REPLICA_PREFIX)
 }
 
+/// The replicas, and where they are.
+struct Seen {
+    replicas: Replicas,
+    /// The number of the host of each process; 0 if it is not known.
+    hosts: BTreeMap<Name, u8>,
+}
+
+impl Seen {
+    fn host(&self, one: &Replica) -> String {
+        match self.hosts.get(&one.name) {
+            None | Some(0) => "another host".to_owned(),
+            Some(host) => format!("host {host}"),
+        }
+    }
+
+    /// Its name, with its host if it is not this one.
+    fn placed(&self, one: &Replica) -> String {
+        if one.elsewhere { format!("{} ({})", one.name, self.host(one)) } else { one.name.to_string() }
+    }
+}
+
 /// Why a store cannot continue with this replica; otherwise its log.
-fn may_recover<'a>(of: &'a Replicas, options: &Options) -> Result<&'a Log, String> {
-    let name = options.from;
+fn may_recover<'a>(seen: &'a Seen, options: &Options) -> Result<&'a Log, String> {
+    let (of, name) = (&seen.replicas, options.from);
     if let Some(leader) = of.leader {
         return Err(format!("{leader} leads, and serves: there is nothing to recover"));
     }
@@ -54,13 +76,14 @@ fn may_recover<'a>(of: &'a Replicas, options: &Options) -> Result<&'a Log, Strin
         ));
     }
     let mut named = of.replicas.iter().filter(|one| one.name == name);
-    let all: Vec<&str> = of.replicas.iter().map(|one| one.name.as_str()).collect();
+    let all: Vec<String> = of.replicas.iter().map(|one| seen.placed(one)).collect();
     let one = named.next().ok_or_else(|| match &all[..] {
         [] => "no replica runs, so no state is left".to_owned(),
         all => format!("no replica {name} runs; there are: {}", all.join(", ")),
     })?;
     if one.elsewhere {
-        return Err(format!("{name} is of another host: run `obol smr recover --from {name}` there"));
+        let host = seen.host(one);
+        return Err(format!("{name} is of {host}: run `obol smr recover --from {name}` there"));
     }
     let log = one.log.as_ref().ok_or_else(|| format!("{name} has no state: it never had the store"))?;
     if log.needs_snapshot {
@@ -101,13 +124,16 @@ pub(super) fn run(root: &Path, site: &Site, options: &Options) -> Result<ExitCod
     let mut observer = observer.read_replicas();
     let mut read = || {
         let snapshot = observer.snapshot();
-        Replicas::read(&mut observer, &snapshot).ok_or_else(|| failure(ReplicaError::NoRoom))
+        let hosts = snapshot.all_processes().map(|process| (process.name, process.host)).collect();
+        let replicas =
+            Replicas::read(&mut observer, &snapshot).ok_or_else(|| failure(ReplicaError::NoRoom))?;
+        Ok::<Seen, Failure>(Seen { replicas, hosts })
     };
     let given_up = Instant::now() + LOOKS_FOR;
     let before = loop {
         let before = read()?;
         let Some(why) = may_recover(&before, options).err() else { break before };
-        if before.leader.is_some() || Instant::now() > given_up {
+        if before.replicas.leader.is_some() || Instant::now() > given_up {
             return Err(Failure::Refused(why));
         }
         std::thread::sleep(POLL_INTERVAL);
@@ -117,7 +143,7 @@ pub(super) fn run(root: &Path, site: &Site, options: &Options) -> Result<ExitCod
     obol_replica::recover(site, name.as_str()).map_err(failure)?;
     let end = Instant::now() + options.timeout;
     loop {
-        let now = read()?;
+        let now = read()?.replicas;
         let one = now.replicas.iter().find(|one| one.name == name);
         if now.leader == Some(name) {
             let id = one.and_then(|one| one.log.as_ref()).map_or("--", |log| &log.id);

@@ -90,7 +90,12 @@ fn given(host: u8, hosts: usize, all: &[PulseReport]) -> Result<(), String> {
     }
     // Nobody hears himself.
     if all.iter().flat_map(|report| &report.peers).any(|peer| peer.host == host) {
-        return Err(format!("they are of another host, which has heard host {host}"));
+        let heard = |host: &u8| all.iter().flat_map(|report| &report.peers).any(|peer| peer.host == *host);
+        let unheard: Vec<u8> = (1..=hosts as u8).filter(|host| !heard(host)).collect();
+        return Err(match unheard[..] {
+            [other] => format!("they are of host {other}, which has heard host {host}"),
+            _ => format!("they are not of host {host}, which they have heard"),
+        });
     }
     Ok(())
 }
@@ -112,7 +117,8 @@ mod tests {
             (4, heard(1), "hosts 1 to 3"),
             (0, heard(1), "hosts 1 to 3"),
             (2, Vec::new(), "no samples"),
-            (2, heard(2), "another host"),
+            (2, heard(2), "not of host 2"),
+            (2, [heard(2), heard(3)].concat(), "they are of host 1"),
         ] {
             let said = given(host, 3, &all).expect_err(wanted);
             assert!(said.contains(wanted), "{said}");
