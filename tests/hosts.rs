@@ -459,7 +459,12 @@ fn one_host_as_three_dies_comes_back_and_ends_as_one_cluster() {
     assert!(stopped.out.contains("stopped gateway-2") && stopped.out.contains("host 2"), "{stopped:?}");
     root.run(&["start", "gateway-2", "--cluster", "default.3"]).ends(0);
     root.healthy();
-    root.run(&["kill", "nobody"]).refused(&["no live process nobody", "gateway-3"]);
+    root.run(&["kill", "nobody"]).refused(&[
+        "no live process nobody",
+        "gateway-3",
+        "node-2 (host 2)",
+        "app-3 (host 3)",
+    ]);
     let shown = root.run(&["status"]).ends(0).out;
     assert!(shown.contains("gateway-1 (pid ") && !shown.contains(" 0 denied"), "{shown}");
     assert!(

@@ -10,6 +10,7 @@ use obol_observe::namesakes::unused_elsewhere;
 use obol_observe::{Observer, Process, Snapshot};
 use obol_term::output::Failure;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::iter;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -24,8 +25,9 @@ pub const DYING_TIMEOUT: Duration = Duration::from_secs(5);
 /// Poll interval while processes end.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The process that a name or a role stands for.
-fn find<'a>(snapshot: &'a Snapshot, target: &str, gateways: &[Name]) -> Result<&'a Process, Failure> {
+/// The process of this host that a name or a role stands for. `others` are those that are proposed as well
+/// where there is none.
+fn find<'a>(snapshot: &'a Snapshot, target: &str, others: &[String]) -> Result<&'a Process, Failure> {
     let named = || snapshot.processes.iter().filter(|p| p.alive && p.name.as_str() == target);
     let found = if target == LEADER { snapshot.leader() } else { named().next() };
     if let Some(first) = found
@@ -44,9 +46,8 @@ fn find<'a>(snapshot: &'a Snapshot, target: &str, gateways: &[Name]) -> Result<&
             .processes
             .iter()
             .filter(|p| p.alive)
-            .map(|p| &p.name)
-            .chain(gateways)
-            .map(Name::as_str)
+            .map(|p| p.name.as_str())
+            .chain(others.iter().map(String::as_str))
             .collect();
         if live.is_empty() {
             return Failure::Refused(format!("no live process {target}: none of the cluster lives"));
@@ -70,8 +71,23 @@ fn gateways(root: &Path, cluster: Name) -> impl Iterator<Item = (u8, RegionInfo)
     all.filter_map(move |(host, name)| Some((host, Cluster::open(root, name).ok()?.gateway()?)))
 }
 
-fn gateway_names(root: &Path, cluster: Name) -> Vec<Name> {
-    gateways(root, cluster).map(|(_, gateway)| gateway.name).collect()
+/// Whom a name may mean beside the processes of this host: the gateways that are here, and the members of
+/// other hosts, each with its host.
+fn others(root: &Path, observer: &Observer, snapshot: &Snapshot) -> Vec<String> {
+    let gateways = gateways(root, observer.cluster().name()).map(|(_, gateway)| gateway.name.to_string());
+    gateways.chain(of_other_hosts(observer.deployment(), snapshot)).collect()
+}
+
+/// The members of other hosts, and who else lives there, each with its host.
+pub fn of_other_hosts(deployment: &Deployment, snapshot: &Snapshot) -> Vec<String> {
+    let own = deployment.own_host();
+    let members = snapshot.view.iter().flat_map(|view| &view.members);
+    let members = members.filter_map(|m| Some((deployment.host_of(m.address.region)?, m.name)));
+    let alive = snapshot.remote.iter().filter(|process| process.alive);
+    let all: BTreeSet<(u8, Name)> =
+        members.chain(alive.map(|process| (process.host, process.name))).collect();
+    let elsewhere = all.into_iter().filter(|(host, _)| *host != own);
+    elsewhere.map(|(host, name)| format!("{name} (host {host})")).collect()
 }
 
 /// Observers of a cluster on all hosts that are this machine, that of this name first.
@@ -190,7 +206,7 @@ impl Found {
             return Ok(Self::Gateway(Gateway { host, has_devices, region }));
         }
         let (observer, snapshot) = locate(root, cluster, target)?;
-        let found = find(&snapshot, target, &gateway_names(root, cluster))
+        let found = find(&snapshot, target, &others(root, &observer, &snapshot))
             .map_err(|none| elsewhere(root, &observer, &snapshot, target, command).unwrap_or(none))?;
         let process = found.clone();
         Ok(Self::Member(Box::new(Member { process, observer })))
@@ -337,8 +353,48 @@ pub fn is_running(pid: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hosts::{HostNames, deployments};
     use obol_fabric::host;
+    use obol_fabric::host::PER_HOST;
+    use obol_fabric::{Address, Nanos};
+    use obol_membership::View;
     use obol_observe::Health;
+    use obol_profiles::Profile;
+    use std::sync::Arc;
+
+    #[test]
+    fn where_no_process_has_a_name_those_of_other_hosts_are_proposed_with_theirs() {
+        let name = |text: &str| Name::new(text).expect("a name");
+        let names = HostNames::new(name("default"), Some(3)).expect("names");
+        let deployment = Deployment::new(1, 3, 0, Profile::default()).expect("in bounds");
+        let each = deployments(&deployment, Path::new("/none"), &names, 7).expect("a free port");
+        let nodes =
+            [1, 2, 3].map(|host: u32| (name(&format!("node-{host}")), Address::region(host * PER_HOST + 1)));
+        let lease = Nanos::from_millis(20);
+        let snapshot = Snapshot {
+            at: obol_fabric::Instant(1),
+            view: Some(Arc::new(View::genesis(&nodes, lease, lease))),
+            processes: vec![process("node-1", 1)],
+            // A member, and a program that has not joined.
+            remote: vec![
+                Process { host: 2, ..process("node-2", 2) },
+                Process { host: 3, ..process("guest", 3) },
+            ],
+            health: Health::Healthy,
+            reasons: Vec::new(),
+        };
+        let mut others = of_other_hosts(&each[0], &snapshot);
+        others.sort();
+        assert_eq!(others, ["guest (host 3)", "node-2 (host 2)", "node-3 (host 3)"]);
+        match find(&snapshot, "nobody", &others) {
+            Err(Failure::Refused(why)) => {
+                assert!(why.contains(
+                    "there are: node-1, guest (host 3), node-2 (host 2), node-3 (host 3), and the role"
+                ));
+            }
+            other => panic!("{:?}", other.map(|found| found.name)),
+        }
+    }
 
     fn process(name: &str, pid: u32) -> Process {
         let name = Name::new(name).expect("a name");

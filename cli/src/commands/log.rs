@@ -2,9 +2,11 @@
 
 use clap::{Args, Subcommand};
 use obol_fabric::Name;
-use obol_logs::{Change, Levelled, MODULES, State};
+use obol_logs::{Change, ControlError, Levelled, MODULES, State};
 use obol_node::Site;
+use obol_observe::Observer;
 use obol_supervise::hosts::further_hosts;
+use obol_supervise::processes::of_other_hosts;
 use obol_term::output::{self, Failure};
 use serde::Serialize;
 use std::path::Path;
@@ -66,7 +68,8 @@ pub(crate) fn run(
         Some(state) => Levelled::Now(state),
         None => {
             let patience = if asked { CHANGE_TIMEOUT } else { Duration::ZERO };
-            obol_logs::request(dir, options.process, &options.changes, patience).map_err(Failure::refused)?
+            obol_logs::request(dir, options.process, &options.changes, patience)
+                .map_err(|error| Failure::Refused(format!("{error}{}", elsewhere(root, cluster, &error))))?
         }
     };
     match levelled {
@@ -108,6 +111,18 @@ fn home(root: &Path, cluster: Name, process: Name) -> Result<Site, Failure> {
         // The answer says which processes have logs.
         None => Ok(site),
     }
+}
+
+/// Whom else a name may mean that has no log here.
+fn elsewhere(root: &Path, cluster: Name, error: &ControlError) -> String {
+    // The cluster may have ended since.
+    let (ControlError::NoLog { .. }, Ok(observer)) = (error, Observer::open(root, cluster)) else {
+        return String::new();
+    };
+    let mut observer = observer.of_this_host();
+    let snapshot = observer.snapshot();
+    let others = of_other_hosts(observer.deployment(), &snapshot);
+    if others.is_empty() { String::new() } else { format!("; on other hosts: {}", others.join(", ")) }
 }
 
 fn show(options: &Level, state: &State, applied: Option<bool>) -> Result<(), Failure> {
