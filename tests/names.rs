@@ -115,6 +115,39 @@ fn of_two_processes_of_one_name_at_once_on_two_hosts_one_gets_it() {
     ends(the_one_of_two(&root, "guest", run), "guest");
 }
 
+/// Between two lives of the program, another one of its name is admitted on another host.
+#[test]
+fn a_program_is_not_started_again_beside_its_successor_on_another_host() {
+    // Long enough for the successor to join.
+    const BACKOFF: [&str; 4] = ["--restart-backoff", "15s", "--restart-backoff-max", "15s"];
+    let (root, _up) = Root::with_cluster(&["--hosts", "3"]);
+    root.healthy();
+    let (lives, end) = (root.note("lives"), root.note("end"));
+    let script =
+        format!("echo lives >>{}; while [ ! -e {} ]; do sleep 0.05; done", lives.display(), end.display());
+    let run = |host: u8, options: &[&str], words: &[&str]| {
+        let (cluster, node) = (format!("default.{host}"), format!("node-{host}"));
+        let mut command = root.command(&["run", "--cluster", &cluster, "--name", "guest", "--node", &node]);
+        command.args(options).arg("--").args(words);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts")
+    };
+    let first = run(2, &[&["--restart", "always"], &BACKOFF[..]].concat(), &["sh", "-c", &script]);
+    root.until("it is a member", |status| status.incarnation("guest") != 0);
+    std::fs::write(&end, "").expect("written");
+    root.until("it has ended", |status| status.incarnation("guest") == 0);
+    let mut second = run(3, &[], &["sleep", "1000"]);
+    root.until("its successor is a member", |status| {
+        status.incarnation("guest") != 0 && status.pid("guest") == i64::from(second.id())
+    });
+    let refused = first.wait_with_output().expect("a child");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    let why = format!("guest runs already (pid {} of host 3); choose another --name", second.id());
+    assert!(refused.status.code() == Some(2) && said.contains(&why), "{why:?} is not in:\n{said}");
+    assert_eq!(std::fs::read_to_string(&lives).expect("text").lines().count(), 1, "{said}");
+    signal("TERM", &[second.id().into()]);
+    second.wait().expect("a child");
+}
+
 #[test]
 fn a_name_that_a_live_process_has_is_refused_whoever_asks_for_it() {
     let (root, _up) = Root::with_cluster(&["--apps", "2"]);

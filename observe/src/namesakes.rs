@@ -42,8 +42,14 @@ impl Namesakes {
 
 /// Refuses a name that a live process of another host has: claims of names reach as far as a host.
 pub fn unused_elsewhere(root: &Path, cluster: Name, name: Name) -> Result<(), Failure> {
-    let refusal = refusal_of(root, cluster, name, |_| true)?;
+    let refusal = refusal_elsewhere(root, cluster, name)?;
     refusal.map_or(Ok(()), |refusal| Err(Failure::Refused(refusal)))
+}
+
+/// The refusal of a name that a live process of another host has; the error says why that cannot be looked
+/// for.
+pub fn refusal_elsewhere(root: &Path, cluster: Name, name: Name) -> Result<Option<String>, Failure> {
+    refusal_of(root, cluster, name, |_| true)
 }
 
 /// The refusal of a name that a member of another host has, which is alive.

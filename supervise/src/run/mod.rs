@@ -34,7 +34,7 @@ use obol_logs::Settings;
 use obol_membership::Kind;
 use obol_node::ClusterLocation;
 use obol_node::Site;
-use obol_observe::namesakes::unused_elsewhere;
+use obol_observe::namesakes::{refusal_elsewhere, unused_elsewhere};
 use obol_term::output::{self, Failure};
 use program::Children;
 use restart::Restarts;
@@ -290,7 +290,23 @@ impl Supervisor<'_> {
             if self.is_stopped_within(pause) {
                 return Ok(code);
             }
+            // While it was no member, another one of its name may have been admitted.
+            if let Some(refusal) = self.successor() {
+                self.refusal = Some(refusal);
+                return Ok(code);
+            }
         }
+    }
+
+    /// Why the program is not started again, if a live process of another host has its name by now. What
+    /// cannot be looked for, because the cluster is down for example, holds up no start.
+    fn successor(&self) -> Option<String> {
+        let ClusterLocation { root, cluster } = &self.location;
+        refusal_elsewhere(root, *cluster, self.options.name).unwrap_or_else(|error| {
+            let text = format!("whether another host runs {} is not known: {error}", self.options.name);
+            self.journal.write(&Message::Trouble { text });
+            None
+        })
     }
 
     /// Waits between two lives; returns whether the next one was cancelled.
