@@ -21,6 +21,11 @@ pub fn shortened(text: &str) -> String {
 /// The maximum edit distance of a suggested name.
 const DISTANCE_MAX: usize = 3;
 
+/// Whether one letter more, less, other or exchanged makes one of the other.
+pub(crate) fn is_one_edit(one: &str, other: &str) -> bool {
+    strsim::damerau_levenshtein(one, other) == 1
+}
+
 /// The candidate most similar to `given`, if one is similar enough: at most `DISTANCE_MAX` edits,
 /// and fewer than half of the name, as otherwise any short name would match. Letters in the other case
 /// do not count.

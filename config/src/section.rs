@@ -1,6 +1,6 @@
 //! One table while it is read: it remembers which keys were read, so that the rest is rejected.
 
-use crate::name::{bare, nearest, shortened};
+use crate::name::{bare, is_one_edit, nearest, shortened};
 use crate::problem::{Problem, Text};
 use crate::problems::Problems;
 use crate::value;
@@ -376,14 +376,17 @@ impl<'d, 'i> Section<'d, 'i> {
 
     /// Reports unknown and missing keys.
     fn finish(self, problems: &mut Problems) {
-        let mut meant = BTreeSet::new();
+        let mut meant: BTreeSet<String> = BTreeSet::new();
         for (name, value) in self.table {
             let written = name.get_ref().as_ref();
             if self.known.contains(written) {
                 continue;
             }
-            let near = nearest(written, self.known.iter().map(String::as_str));
-            meant.extend(near);
+            // A short name is not similar to others, but one that is missing is probably meant.
+            let missing = || self.missing.iter().map(|(key, _)| key.as_str());
+            let near = nearest(written, self.known.iter().map(String::as_str))
+                .or_else(|| missing().find(|key| is_one_edit(written, key)));
+            meant.extend(near.map(str::to_owned));
             let (key, nearest) = (self.key(&bare(written)), near.map(|near| Text::from(self.key(near))));
             let is_table = match value.get_ref() {
                 DeValue::Table(_) => true,

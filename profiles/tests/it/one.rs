@@ -13,7 +13,7 @@ fn one_mistake_is_one_problem_and_what_follows_from_it_is_not_reported() {
     let mut tried = 0;
     for name in BUILTIN {
         let good = Profile::builtin(name).expect("it ships").to_toml();
-        for line in good.lines() {
+        for line in good.lines().filter(|line| !line.starts_with('#')) {
             let Some((key, value)) = line.split_once(" = ") else { continue };
             for wrong in [format!("{key}x = {value}"), format!("{key} = 0.5")] {
                 let text: Vec<&str> = good
