@@ -202,3 +202,89 @@ impl<M> DerefMut for Cluster<M> {
         &mut self.world
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Process, service};
+    use obol_fabric::{Layout, Limits};
+    use obol_membership::{ActiveMutant, Kind, Member};
+
+    const AGENT: u32 = service::COORDINATORS;
+
+    /// Three coordinators and two agents. All are members, and the agents are active.
+    fn cluster() -> Cluster<Process<Member>> {
+        let layout = Layout::new(Limits { value_bytes: 2048, ..service::LIMITS }).expect("within the bounds");
+        let (timing, mutant) = (service::timing(true), ActiveMutant::NONE);
+        let config = Config { release: obol_fabric::Release::THIS, timing, layout, mutant };
+        let mut cluster = Cluster::new(config, service::COORDINATORS, Network::default(), 1);
+        for node in 0..AGENT + 2 {
+            let start = cluster.start(node.into());
+            let process = if node < service::COORDINATORS {
+                Process::Coordinator(Box::new(start.coordinator(node as u16 + 1)))
+            } else {
+                let name = Name::new(&format!("node-{node}")).expect("a name");
+                Process::Member(Box::new(start.member(Kind::Agent, name)))
+            };
+            cluster.add_process(process, Clock::new(Instant(1_000_000 * u64::from(node + 1)), 0));
+        }
+        cluster.run_for(5_000_000);
+        let view = cluster.view(0);
+        assert_eq!(view.members.len(), 5, "{view:?}");
+        cluster
+    }
+
+    #[test]
+    fn a_lease_lasts_as_it_is_shown() {
+        let mut cluster = cluster();
+        let (now, view) = (cluster.now(), cluster.view(AGENT).id);
+        let lease = cluster.lease(AGENT).expect("it holds one");
+        assert!(lease.from <= now && now < lease.until && lease.view == view, "{lease:?} at {now}");
+        assert_eq!(cluster.active_at(AGENT, lease.base), Some(now));
+        assert_eq!(cluster.active_at(AGENT, view.next()), None);
+        // No other process can fence it.
+        cluster.cut_apart(&[AGENT]);
+        cluster.freeze(AGENT);
+        cluster.run_for(lease.until - 1 - now);
+        assert!(cluster.is_active(AGENT, view));
+        cluster.run_for(1);
+        assert!(!cluster.is_active(AGENT, view));
+        assert_eq!(cluster.active_at(AGENT, lease.base), None);
+    }
+
+    #[test]
+    fn nodes_that_are_cut_apart_reach_each_other_only_and_all_after_they_are_healed() {
+        let mut cluster = cluster();
+        let others = [AGENT, AGENT + 1];
+        cluster.cut_apart(&others);
+        let is_cut = |cluster: &Cluster<_>, one: u32, other: u32| {
+            assert_eq!(cluster.is_cut(one, other), cluster.is_cut(other, one));
+            cluster.is_cut(one, other)
+        };
+        for node in 0..AGENT {
+            assert!(others.iter().all(|other| is_cut(&cluster, node, *other)) && !is_cut(&cluster, 0, node));
+        }
+        assert!(!is_cut(&cluster, AGENT, AGENT + 1));
+        cluster.close(0);
+        cluster.heal_all();
+        let nodes = 0..cluster.len();
+        assert!(nodes.clone().all(|one| nodes.clone().all(|other| !is_cut(&cluster, one, other))));
+        assert!(!cluster.is_closed(0));
+    }
+
+    #[test]
+    fn records_are_given_once_and_anew_for_a_later_life() {
+        let mut cluster = cluster();
+        let mut next = 0;
+        let first = cluster.records_since(AGENT, &mut next);
+        assert!(!first.is_empty() && cluster.records_since(AGENT, &mut next).is_empty());
+        let times: Vec<Instant> = cluster.records(AGENT).map(|event| event.at).collect();
+        assert!(times.is_sorted() && times.iter().all(|at| at.0 <= cluster.now()), "{times:?}");
+        let name = Name::new("node-again").expect("a name");
+        let process = Process::Member(Box::new(cluster.start(99).member(Kind::Agent, name)));
+        cluster.restart(AGENT, process, false);
+        cluster.run_for(1_000);
+        let again = cluster.records_since(AGENT, &mut next);
+        assert_eq!(again.first().map(|event| event.number), Some(0));
+    }
+}

@@ -84,6 +84,23 @@ fn a_frozen_node_wakes_to_its_queue_and_a_later_clock() {
 }
 
 #[test]
+fn a_small_region_takes_no_view() {
+    let run = |publishes: bool| {
+        let mut world: World<Probe> = World::new(layout(), Network::default(), 1);
+        let small = world.add_small(Probe::default(), Clock::default(), 3);
+        world.run_until(10_000);
+        assert_eq!(size_of_val(world.memory(small)), world.layout().view() as usize);
+        post(&mut world, small, |port| {
+            if publishes {
+                port.publish_view(ViewId(1), &[7; 64]);
+            }
+        });
+        (world.hash(), world.memory(small).iter().map(obol_fabric::memory::relaxed).collect::<Vec<u64>>())
+    };
+    assert_eq!(run(true), run(false));
+}
+
+#[test]
 fn a_timer_is_never_early_on_its_own_clock() {
     let mut world: World<Probe> = World::new(layout(), Network::default(), 1);
     for rate in [-200_000_000, -37, 0, 41, 200_000_000] {
