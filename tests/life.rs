@@ -1,7 +1,7 @@
 //! The life of a cluster: it comes up, is seen, loses processes, gets them back, and ends without a
 //! trace.
 
-use crate::support::{Ran, Root, Status, freeze, signal, until};
+use crate::support::{Ran, Root, Status, freeze, signal, until, until_or};
 use serde_json::Value;
 
 /// The names of everything that `up` starts.
@@ -94,6 +94,31 @@ fn a_cluster_that_is_just_starting_ends_at_once_too() {
     signal("TERM", &[up.pid()]);
     up.end().well();
     root.is_gone();
+}
+
+/// The start of the processes is a part of the time until it is up.
+#[test]
+fn the_time_until_a_cluster_is_up_counts_from_before_its_first_process() {
+    let (root, up) = Root::with_cluster(&[]);
+    let said = up.lines().into_iter().find(|line| line["event"] == "up").expect("it is up");
+    let after = said["after_s"].as_f64().expect("a number");
+    let logged = || {
+        let ran = root.run(&["logs", "up", "--json", "--since", "10m"]).ends(0);
+        let lines = ran.out.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+        let all: Vec<Value> = lines.collect();
+        // Both by the same clock.
+        let at = |begin: &str| {
+            let about = |line: &&Value| line["text"].as_str().is_some_and(|text| text.starts_with(begin));
+            all.iter().find(about)?["at_ns"].as_u64()
+        };
+        at("started coord-1 ").zip(at("the cluster is "))
+    };
+    let (first, healthy) = until_or("its start is logged", logged, || root.run(&["logs", "up"]).out);
+    let logged = (healthy - first) as f64 / 1e9;
+    assert!(
+        after >= logged,
+        "up after {after} s, but {logged} s lie between two lines of its log before that"
+    );
 }
 
 #[test]

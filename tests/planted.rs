@@ -48,6 +48,17 @@ fn drills_that_ship_pass_on_a_fresh_cluster() {
     }
 }
 
+/// The bound of the drill is half of a lease of this profile: who waited for it would not hold it.
+#[test]
+fn the_drill_of_an_agent_that_dies_alone_passes_on_one_host_and_across_hosts() {
+    for arguments in [&["--apps", "3"][..], &["--hosts", "3"]] {
+        let (root, _up) = Root::with_cluster(arguments);
+        let journal = passes(&root, &["agent", "--count", "3"], || ());
+        let judged = journal["judged"].as_array().expect("bounds");
+        assert!(judged.iter().any(|one| one["of"] == "p50" && one["holds"] == true), "{journal:#}");
+    }
+}
+
 /// Every drill that ships and injects without a word, on a cluster without detection: its
 /// victims stand still, so that the kernel has no death to report, and heartbeats are read too
 /// seldom.

@@ -1,8 +1,9 @@
 //! The gate of a rollout, on a cluster that goes through one.
 
-use crate::support::{Ran, Root, freeze, until};
+use crate::support::{Ran, Root, freeze, signal, until};
 use serde_json::Value;
 use std::path::Path;
+use std::process::{Child, Stdio};
 
 fn marks(root: &Root) -> Vec<Value> {
     marks_of(&root.cluster())
@@ -78,17 +79,16 @@ fn a_rollout_is_aborted_as_soon_as_a_limit_cannot_hold_any_more_and_the_hook_is_
     freeze(frozen);
     root.until("it shows", |status| status.code == Some(1));
     gate(&root, &["--max-failed", "0"], &["true"]).refused(&["so nothing is rolled out", "app-1"]);
-    crate::support::signal("CONT", &[frozen]);
+    signal("CONT", &[frozen]);
     root.healthy();
 
     // A signal ends the command, too.
     let mut command = root.command(&["rollout", "--baseline", "1s", "--max-failed", "9"]);
-    let child =
-        command.args(["--", "sleep", "600"]).stdin(std::process::Stdio::null()).spawn().expect("it starts");
+    let child = command.args(["--", "sleep", "600"]).stdin(Stdio::null()).spawn().expect("it starts");
     until("the command runs", || {
         marks(&root).last().is_some_and(|mark| mark["rollout"]["phase"] == "running")
     });
-    crate::support::signal("TERM", &[i64::from(child.id())]);
+    signal("TERM", &[i64::from(child.id())]);
     let output = child.wait_with_output().expect("it ends");
     assert_eq!(output.status.code(), Some(5));
 }
@@ -191,4 +191,45 @@ fn a_rollout_after_which_members_are_missing_fails_whatever_its_limits() {
     assert!(ran.out.contains("fewer coordinators decide than before (2, not 3): coord-1 no more"), "{ran:?}");
     let removed = format!("{obol} coordinator remove 2 --root {at}");
     gate(&root, &["--max-failed", "0", "--allow-degraded"], &["sh", "-c", &removed]).ends(0);
+}
+
+/// Two of three replicas are killed, and come back without memory: all members are there.
+#[test]
+fn a_rollout_after_which_the_store_has_no_majority_fails() {
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
+    let serve = |name: &str| {
+        let mut command = root.command(&["smr", "server", "--name", name, "--voters", "3"]);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("it starts");
+        root.until("it is a member", |status| status.is_active(name));
+        child
+    };
+    let mut replicas: Vec<Child> = ["smr-1", "smr-2", "smr-3"].map(serve).into();
+    // It is not before the store has three copies.
+    let before = root.healthy();
+    let go_on = root.note("go-on");
+    let text = format!("until [ -e {} ]; do sleep 0.02; done", go_on.display());
+    let mut command = root.command(&["rollout", "--baseline", "1s", "--settle", "1s"]);
+    command.args(["--max-late-renewals", "100%", "--", "sh", "-c", &text]).stdin(Stdio::null());
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    until("the command runs", || {
+        marks(&root).last().is_some_and(|mark| mark["rollout"]["phase"] == "running")
+    });
+    let names = ["smr-1", "smr-2"];
+    signal("KILL", &names.map(|name| before.pid(name)));
+    for replica in &mut replicas[..2] {
+        assert!(replica.wait().is_ok());
+    }
+    root.until("they are removed", |status| names.iter().all(|name| !status.is_active(name)));
+    replicas.extend(names.map(serve));
+    root.until("the store lacks a majority", |status| status.reasons().contains("the store does not serve"));
+    std::fs::write(&go_on, "").expect("written");
+    let ended = child.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&ended.stdout);
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert!(said.contains("the cluster is degraded: the store does not serve"), "{said}");
+    assert!(!said.contains("did not come back"), "{said}");
+    for mut replica in replicas.into_iter().skip(2) {
+        replica.kill().expect("it runs");
+        assert!(replica.wait().is_ok());
+    }
 }

@@ -15,9 +15,13 @@ fn serve(root: &Root, name: &str) -> Child {
 }
 
 fn serve_with(root: &Root, name: &str, options: &[&str]) -> Child {
+    serve_saying(root, name, options, Stdio::inherit())
+}
+
+fn serve_saying(root: &Root, name: &str, options: &[&str], errors: Stdio) -> Child {
     let said = File::create(root.note(name)).expect("a file");
     let mut command = root.command(&[&["smr", "server", "--name", name, "--json"], options].concat());
-    command.stdin(Stdio::null()).stdout(said).spawn().expect("it starts")
+    command.stdin(Stdio::null()).stdout(said).stderr(errors).spawn().expect("it starts")
 }
 
 /// Three replicas with this preset, all of which have everything: a key `a` with the value 1.
@@ -88,7 +92,11 @@ fn a_store_survives_its_leader_and_a_replica_that_returns_without_memory() {
 
 /// Two replicas that have everything, and the first one leads: a key `a` with the value 1.
 fn two(root: &Root) -> [Child; 2] {
-    let first = serve(root, "smr-1");
+    two_saying(root, Stdio::inherit())
+}
+
+fn two_saying(root: &Root, errors: Stdio) -> [Child; 2] {
+    let first = serve_saying(root, "smr-1", &[], errors);
     until("the first serves", || says(root, &["put", "a", "1"]).code == Some(0));
     let second = serve(root, "smr-2");
     until("both vote and have everything", || {
@@ -121,6 +129,30 @@ fn a_leader_of_two_that_is_stopped_leaves_the_store_to_the_other_one() {
     assert!(says(&root, &["get", "a"]).ends(1).err.contains("does not have this key"));
     root.run(&["stop", "smr-1"]).ends(0);
     assert_eq!(first.wait().expect("a child").code(), Some(0));
+}
+
+#[test]
+fn a_leader_of_two_that_is_stopped_while_the_other_one_is_frozen_says_that_nobody_serves() {
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
+    let errors = root.note("smr-1-err");
+    let [mut first, mut second] = two_saying(&root, File::create(&errors).expect("a file").into());
+    let frozen = i64::from(second.id());
+    freeze(frozen);
+    // While it is a member, entries can still be written into its memory.
+    root.until("it is excluded", |status| status.incarnation("smr-2") == 0);
+    let said = root.run(&["stop", "smr-1"]).ends(0);
+    let why = "the replicas that are left do not serve: one that has the log is frozen";
+    assert!([why, "obol smr recover --from NAME"].iter().all(|part| said.err.contains(part)), "{said:?}");
+    assert_eq!(first.wait().expect("a child").code(), Some(0));
+    let said = std::fs::read_to_string(&errors).expect("text");
+    assert!(said.contains("the replicas that are left are not a majority of the voters"), "{said}");
+    signal("CONT", &[frozen]);
+    until("it lacks the other one", || says(&root, &["status"]).out.contains("lacks a majority"));
+    let said = says(&root, &["recover", "--from", "smr-2"]).ends(0);
+    assert!(said.out.contains("smr-2 serves with what it has"), "{said:?}");
+    assert_eq!(says(&root, &["get", "a"]).ends(0).out.trim(), "1");
+    root.run(&["stop", "smr-2"]).ends(0);
+    assert_eq!(second.wait().expect("a child").code(), Some(0));
 }
 
 /// Replicas of a store that died: none begins an empty one, and they are stopped.

@@ -2,11 +2,13 @@
 //! every counter and every histogram, by the console, a recording and its replay.
 
 use crate::console::Pty;
+use crate::export::Exporter;
 use crate::support::{HANG, Root, freeze, has_ended, signal, until, until_or};
 use obol_fabric::Name;
 use obol_fabric::host::{Cluster, Observed};
 use obol_membership::metrics::{Counter, Histogram};
 use obol_observe::histograms::Counts;
+use obol_observe::metrics::Metric;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -270,7 +272,14 @@ fn the_summary_of_up_and_a_report_are_about_all_lives_and_agree() {
     assert!(recorder.wait().expect("a child").success());
     let report: Value = root.run(&["report", &shown, "--format", "json"]).ends(0).json();
     let status = root.status();
+    let exporter = Exporter::start(&root, &[]);
+    let exported = exporter.fresh();
+    exporter.end();
     for (name, counter) in RENEWALS {
+        let series = format!("{}{{", Metric::from(counter).series());
+        let of_series = exported.iter().filter(|(key, _)| key.starts_with(&series));
+        let of_exporter: f64 = of_series.map(|(_, value)| value).sum();
+        assert_eq!(of_exporter, sum(&after, counter) as f64, "{series}: exported is what status has");
         let of_status: u64 = status.json["processes"]
             .as_array()
             .expect("a list")

@@ -201,6 +201,43 @@ fn a_release_that_is_not_admitted_any_more_is_refused_before_anything_is_stopped
     root.run(&["upgrade", "--restart", &restart]).refused(&why);
     assert!(!restarted.exists(), "a restart was begun");
     assert_eq!(root.healthy().pids(), before);
+    // What is stopped all the same cannot come back by the old program, and that is said. A program may be
+    // linked with another release.
+    let said = root.run(&["stop", "app-1"]).ends(0);
+    assert!(!said.err.contains("cannot be started again"), "{said:?}");
+    let said = root.run(&["stop", "node-1"]).ends(0);
+    let why = "node-1 cannot be started again by this program: cluster default speaks 0.2 and admits no 0.1";
+    assert!(said.err.contains(why), "{said:?}");
+    refused(&root, RELEASES[0], &["upgrade this program to 0.2"]);
+}
+
+#[test]
+fn files_by_which_a_new_daemon_would_not_start_are_found_before_anything_is_stopped() {
+    let (root, _up) = Root::with_cluster(&["--hosts", "3"]);
+    let before = root.healthy().pids();
+    let restarted = root.note("restarted");
+    let restart = format!("touch {}", restarted.display());
+    let run = |more: &[&str]| root.run(&[&["upgrade", "--all", "--cluster", "default.2"], more].concat());
+    // By what `obol host prepare` notes after a reboot, and by files that lack a part.
+    let votes = ["nothing was stopped", "coord-2 would not start again"];
+    let changes: [(&str, fn(&str) -> String, &[&str]); 3] = [
+        ("deployment.toml", |text| text.replacen("[network]\n", "[network]\nmemory_lost = [2]\n", 1), &votes),
+        ("deployment.toml", |text| text[..text.len() / 2].to_owned(), &["deployment.toml"]),
+        ("profile.toml", |text| text[..text.len() / 2].to_owned() + "\n[", &["profile.toml"]),
+    ];
+    for (file, change, why) in changes {
+        let path = root.path().join("default.2").join(file);
+        let whole = fs::read_to_string(&path).expect("it is there");
+        let changed = change(&whole);
+        assert_ne!(changed, whole, "{file}");
+        fs::write(&path, changed).expect("written");
+        run(&["--plan"]).refused(why);
+        run(&["--restart", &restart]).refused(why);
+        assert!(!restarted.exists(), "a restart was begun: {file}");
+        fs::write(&path, whole).expect("written");
+        run(&["--plan"]).ends(0);
+    }
+    assert_eq!(root.healthy().pids(), before);
 }
 
 #[test]

@@ -735,9 +735,10 @@ enum obol_status obol_read(const struct obol_replica *replica,
 size_t obol_replica_redundancy(const struct obol_replica *replica);
 
 /**
- * Ends the replica: it leaves the cluster gracefully, and the others continue. No function of its
- * service is called afterwards. A null pointer is ignored. In the child of a fork it does not
- * affect the parent.
+ * Ends the replica: it leaves the cluster gracefully, and the others continue. If they cannot, as the
+ * last one of two that is frozen, it ends after 3 s, and they serve once they can; `obol smr status`
+ * says what they lack. No function of its service is called afterwards. A null pointer is ignored.
+ * In the child of a fork it does not affect the parent.
  *
  * # Safety
  * `replica` is null or a handle that is no longer used.

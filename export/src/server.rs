@@ -396,6 +396,50 @@ mod tests {
         assert!(!text.contains("obol_serves{"), "{text}");
     }
 
+    /// What is answered to bytes whose sender ends its side after them.
+    fn answered(request: &str) -> String {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .max_blocking_threads(WRITERS_MAX)
+            .build()
+            .expect("a runtime");
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a port");
+        let at = listener.local_addr().expect("bound");
+        // All of it is there before the server takes the connection.
+        let mut client = std::net::TcpStream::connect(at).expect("connected");
+        client.write_all(request.as_bytes()).expect("sent");
+        client.shutdown(std::net::Shutdown::Write).expect("ended");
+        let reader = thread::spawn(move || {
+            let mut answer = String::new();
+            io::Read::read_to_string(&mut client, &mut answer).map(|_| answer).expect("an answer")
+        });
+        runtime.block_on(async {
+            let (stream, _) = listener.accept().await.expect("a connection");
+            // The client sees how it ended.
+            let _ = connection(stream, Arc::new(shared(clock::now())), Arc::default()).await;
+        });
+        reader.join().expect("read")
+    }
+
+    #[test]
+    fn a_client_that_ends_its_side_after_the_request_is_answered() {
+        for path in ["/metrics", "/healthz"] {
+            let answer = answered(&format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+            assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{path}: {answer:?}");
+        }
+    }
+
+    #[test]
+    fn several_headers_of_one_name_are_one_list() {
+        let [plain, open] = ["text/plain;version=0.0.4;q=0.1", "application/openmetrics-text;version=1.0.0"];
+        for [first, second] in [[plain, open], [open, plain]] {
+            let accept = format!("Accept: {first}\r\nAccept: {second}\r\n");
+            let answer = answered(&format!("GET /metrics HTTP/1.1\r\nHost: a\r\n{accept}\r\n"));
+            assert!(answer.contains("content-type: application/openmetrics-text"), "{accept}: {answer}");
+        }
+    }
+
     #[test]
     fn a_text_is_written_once_for_each_poll_and_format() {
         let newest = shared(clock::now()).newest();

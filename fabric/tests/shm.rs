@@ -424,6 +424,42 @@ fn a_program_in_a_seat_joins_is_active_is_excluded_and_joins_again() {
     assert_eq!(next.status(), None, "the status was of the seat's former occupant");
 }
 
+/// What a CAS of a fence word brings.
+fn raise(endpoint: &mut Endpoint, at: Address, fence: u32, view: u64) -> Result<support::Seen, LinkError> {
+    let mut probe = Probe::default();
+    endpoint.cas(Remote { at, offset: fence }, 0, view, Token(1));
+    until(endpoint, &mut probe, |probe| !probe.completions.is_empty());
+    probe.completions.remove(0).1
+}
+
+#[test]
+fn the_page_of_a_dead_agent_is_fenced_through_a_program_that_lives() {
+    let (root, cluster) = made();
+    let agent = Child::start(&root, "echo", "agent", None);
+    let at = live(&cluster, "agent");
+    let mut gone = Child::start(&root, "program", "gone", None);
+    let seat = |seat| Region::open(&cluster, at.region).expect("mapped").reader().seat(seat);
+    support::wait_for(|| seat(1).is_some());
+    let dead = Address { seat: 1, generation: seat(1).expect("occupied").generation, ..at };
+    let beat = Nanos::from_millis(1);
+    let program = Attachment::open(&cluster, at.region, name("lives"), beat).expect("seated");
+    gone.0.kill().expect("killed");
+    gone.0.wait().expect("a child");
+    // A coordinator that has never reached the agent.
+    let mut me = Endpoint::open(&cluster, coordinator("me", 1), Wait::Block).expect("opened");
+    drop(agent);
+    let fence = cluster.layout().fence();
+    for at in [at, dead] {
+        assert_eq!(raise(&mut me, at, fence, 6), Err(LinkError::PeerDead), "{at:?}");
+    }
+    assert_eq!(raise(&mut me, program.address(), fence, 7), Ok(support::Seen::Swapped(0)));
+    let word = || program.region()[fence as usize / 8].load(Ordering::Relaxed);
+    assert_eq!(word(), 7, "the program sees it");
+    // Nobody is left in whose name it could be raised.
+    let (address, _) = (program.address(), drop(program));
+    assert!(raise(&mut me, address, fence, 8).is_err());
+}
+
 #[test]
 fn a_refusal_answers_the_join_that_it_refuses_and_a_lack_of_room_does_not() {
     let (_root, cluster, mut endpoint) = opened("agent");

@@ -352,6 +352,9 @@ impl Replicas {
              continue with what one has that is left: obol smr recover --from NAME, with the highest ACCEPTED"
         } else if does(Doing::TakesOver) {
             "one takes over. If it lasts, it does not reach voters that are members; see `obol status`"
+        } else if self.replicas.iter().any(|one| one.frozen && one.log.is_some()) {
+            "one that has the log is frozen. Continue it (`kill -CONT PID`, with the PID of `obol status`). If it lacks a majority of \
+             the voters then, and they are lost: obol smr recover --from NAME"
         } else {
             "none is a member that is to lead; see `obol status`"
         })
@@ -552,6 +555,14 @@ mod tests {
             assert_eq!(frozen.clause(), "it is frozen");
         }
         assert_eq!(Replicas::default().remedy(), None);
+        // Nobody is to lead: the only one that has the log was excluded while it was frozen.
+        let away = |frozen| {
+            let one =
+                Found { is_member: false, frozen, ..found(2, Activity::Follows, Some(standing(4, 4, 4))) };
+            Replicas::of(vec![one], None, 4352).remedy()
+        };
+        assert!(away(true).is_some_and(|why| why.contains("frozen. Continue it")), "{:?}", away(true));
+        assert!(away(false).is_some_and(|why| why.contains("none is a member")), "{:?}", away(false));
     }
 
     #[test]

@@ -239,6 +239,26 @@ fn a_cluster_that_is_degraded_is_so_for_as_long_as_it_was() {
     assert_eq!((since.degraded, since.unavailable), (Nanos::from_millis(2000), Nanos::ZERO));
 }
 
+/// Two of three replicas are restarted at once: all members are there, and the log has no majority.
+#[test]
+fn a_store_that_is_left_without_a_majority_is_refused_though_all_members_are_back() {
+    let replicas = ["smr-1", "smr-2", "smr-3"].map(|name| (name, Kind::App));
+    let mut cluster = Cluster::new(&[&NODES[..], &replicas].concat());
+    for (one, kind) in &replicas[..2] {
+        cluster.end(one, false);
+        cluster.join(one, *kind);
+    }
+    let why = "the store does not serve: no replica leads, which needs a majority of its voters";
+    cluster.reasons = vec![why.to_owned()];
+    cluster.settle();
+    cluster.steps(20);
+    assert_eq!(cluster.refused(), "", "no member is missed");
+    let mut looks = Looks::default();
+    assert!(!looks.take(Health::Degraded, &cluster.reasons, Some(&cluster.roster())));
+    assert_eq!(looks.best(), [format!("the cluster is degraded: {why}")]);
+    assert!(Looks::default().take(Health::Degraded, &cluster.reasons, None), "it can be allowed");
+}
+
 #[test]
 fn renewals_that_come_later_and_later_are_refused() {
     let mut cluster = Cluster::new(&NODES);

@@ -18,6 +18,9 @@ use obol_fabric::sealed;
 use obol_fabric::{Address, Fabric, Incarnation, Instant, LinkError, Nanos, Remote, memory};
 use std::collections::BTreeMap;
 
+#[cfg(test)]
+mod tests;
+
 const ASK_WORDS: usize = 6;
 const CHUNK_WORDS: usize = 6;
 /// The number of a chunk that says that the provider has begun, and has none yet.
@@ -435,8 +438,10 @@ impl<S: Service> Loader<S> {
             self.unheard.get_or_insert(now);
             return Ok(false);
         };
-        self.unheard = None;
         let mutant = replicated.state.mutant;
+        if !mutant.has(Mutant::ProviderLeftEarly) {
+            self.unheard = None;
+        }
         if !may_load || head.chunk != self.chunks && !is_mixed(mutant) {
             return Ok(false);
         }

@@ -2,6 +2,7 @@
 
 use crate::control::{self, ControlError, Request};
 use crate::ending;
+use crate::upgrade::not_admitted;
 use obol_fabric::Name;
 use obol_fabric::host::{Cluster, NameClaim, RegionInfo};
 use obol_membership::Kind;
@@ -196,6 +197,9 @@ pub struct Stopped {
     pub orphans: Vec<Name>,
     /// Whether it was a coordinator.
     pub was_coordinator: bool,
+    /// Why a daemon that is started in its place by this program would be refused. A program that is linked
+    /// with the library may be of another release.
+    pub not_admitted: Option<String>,
 }
 
 impl Found {
@@ -266,7 +270,15 @@ impl Member {
             Vec::new()
         };
         let was_coordinator = process.kind == Kind::Coordinator;
-        Ok(Stopped { ended: Ended::member(process, Some(left)), after, orphans, was_coordinator })
+        let view = after.view.as_ref().filter(|_| process.kind != Kind::App);
+        let not_admitted = view.and_then(|view| not_admitted(self.observer.cluster().name(), view));
+        Ok(Stopped {
+            ended: Ended::member(process, Some(left)),
+            after,
+            orphans,
+            was_coordinator,
+            not_admitted,
+        })
     }
 }
 

@@ -4,7 +4,7 @@ use crate::{alone, control, signals};
 use obol_fabric::host;
 use obol_fabric::{Incarnation, Name, Release, Version};
 use obol_identity::Duty;
-use obol_membership::Kind;
+use obol_membership::{Kind, View};
 use obol_node::{FileLock, Site};
 use obol_observe::{Health, Observer, Process, RunningGateway, Snapshot, examine_keys};
 use obol_term::output::Failure;
@@ -269,15 +269,10 @@ fn try_starts(site: &Site, snapshot: &Snapshot, steps: &[Step]) -> Result<(), Fa
     if steps.is_empty() {
         return Ok(());
     }
-    let cluster = site.cluster.name();
     let refused = |why: String| Failure::Refused(format!("nothing was stopped: {why}"));
     if let Some(view) = &snapshot.view {
-        let own = Release::own();
-        if let Some(spoken) = view.release().filter(|spoken| !spoken.admits(own)) {
-            let advice = own.advice(spoken);
-            return Err(refused(format!(
-                "cluster {cluster} speaks {spoken} and admits no {own} any more: {advice}"
-            )));
+        if let Some(why) = not_admitted(site.cluster.name(), view) {
+            return Err(refused(why));
         }
         for step in steps.iter().filter(|step| step.kind == Daemon::Coordinator) {
             if let Some(number) = number_of(step.name) {
@@ -300,6 +295,14 @@ fn try_starts(site: &Site, snapshot: &Snapshot, steps: &[Step]) -> Result<(), Fa
         ))),
         None => Ok(()),
     }
+}
+
+/// Why the cluster admits no new process of this program; `None` if it does.
+pub(crate) fn not_admitted(cluster: Name, view: &View) -> Option<String> {
+    let own = Release::own();
+    let spoken = view.release().filter(|spoken| !spoken.admits(own))?;
+    let advice = own.advice(spoken);
+    Some(format!("cluster {cluster} speaks {spoken} and admits no {own} any more: {advice}"))
 }
 
 /// Keeps other upgrades from this host until it is dropped: two would each find the cluster healthy, and

@@ -5,8 +5,11 @@
 use super::violation::{Verdict, broken};
 use crate::pulses::PulsePlan;
 use obol_fabric::{Instant, Nanos};
-use obol_fabric_ip::pulse::{Finding, PATH_BEHIND};
+use obol_fabric_ip::pulse::Finding;
 
+/// A path is lost when it has missed as many newer pulses (docs/design/pulse.md): not read from what this
+/// judges.
+const PATH_BEHIND: u64 = 3;
 /// How late a deadline may be noticed: clocks are converted to true time and back.
 const ROUNDING: Nanos = Nanos(8);
 

@@ -55,7 +55,7 @@ pub(crate) fn stop(root: &Path, cluster: Name, args: &Target) -> Result<ExitCode
 
 fn stop_member(root: &Path, cluster: Name, member: Member, json: bool) -> Result<ExitCode, Failure> {
     let departure = Departure::of(root, cluster, member.name())?;
-    let Stopped { ended, after, orphans, was_coordinator } = member.stop()?;
+    let Stopped { ended, after, orphans, was_coordinator, not_admitted } = member.stop()?;
     let (name, left) = (ended.name, ended.left == Some(true));
     output::json_or(json, &ended, |Ended { pid, incarnation, .. }| {
         let who = incarnation.unwrap_or_default();
@@ -68,6 +68,9 @@ fn stop_member(root: &Path, cluster: Name, member: Member, json: bool) -> Result
         output::remark(format_args!(
             "obol: {them} cannot act without {name}: start it again, or stop {them} as well"
         ))?;
+    }
+    if let Some(why) = not_admitted {
+        output::remark(format_args!("obol: {name} cannot be started again by this program: {why}"))?;
     }
     if let Some(lost) = coordinators::lost_majority(&after).filter(|_| was_coordinator) {
         output::remark(lost)?;

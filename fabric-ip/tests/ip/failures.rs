@@ -2,8 +2,8 @@
 
 use crate::hosts::Plan;
 use crate::keys::Authority;
-use crate::support::{Child, FLOOD, FLOOD_WORDS, Probe, Root, Seen, coordinator, kill, live, until};
-use obol_fabric::host::{Cluster, clock};
+use crate::support::{Child, FLOOD, FLOOD_WORDS, Probe, Root, Seen, coordinator, kill, live, name, until};
+use obol_fabric::host::{Attachment, Cluster, clock};
 use obol_fabric::{
     Address, Drive, Event, Evidence, Fabric, Instant, LinkError, Machine, Nanos, Permission, Remote, Token,
     Wait, Writers,
@@ -365,4 +365,31 @@ fn a_member_is_known_to_other_hosts_by_the_address_of_its_gateway() {
         assert!(start.elapsed() < crate::support::HANG);
         bed.me.poll_once(&mut bed.probe);
     }
+}
+
+#[test]
+fn the_page_of_a_dead_agent_of_another_host_is_fenced_through_a_program_that_lives() {
+    let mut bed = Bed::new();
+    let child = bed.plan.child(&bed.roots[1], "greet", "agent", None);
+    until(&mut bed.me, &mut bed.probe, |probe| !probe.datagrams.is_empty());
+    let agent = bed.probe.datagrams[0].0;
+    let program = Attachment::open(&bed.clusters[1], agent.region, name("lives"), Nanos::from_millis(1));
+    let program = program.expect("seated");
+    drop(child);
+    let fence = bed.clusters[1].layout().fence();
+    let mut raise = |at, view| {
+        bed.probe.completions.clear();
+        bed.me.cas(Remote { at, offset: fence }, 0, view, Token(1));
+        bed.me.flush();
+        until(&mut bed.me, &mut bed.probe, |probe| !probe.completions.is_empty());
+        bed.probe.completions[0].1.clone()
+    };
+    assert!(raise(agent, 6).is_err(), "nobody is left at its own address");
+    let Address { seat, generation, .. } = program.address();
+    let lives = Address { seat, generation, ..agent };
+    assert_eq!(raise(lives, 7), Ok(Seen::Swapped(0)));
+    assert_eq!(program.region()[fence as usize / 8].load(Ordering::Relaxed), 7, "the program sees it");
+    // Nobody is left in whose name it could be raised.
+    drop(program);
+    assert!(raise(lives, 8).is_err());
 }

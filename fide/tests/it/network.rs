@@ -369,6 +369,17 @@ fn one_mistake_is_one_fault_and_what_follows_from_it_is_not_reported() {
 }
 
 #[test]
+fn a_zero_with_a_sign_is_the_same_zero() {
+    let planned = |zero: &str| {
+        let text =
+            network::EXAMPLE.replacen("failure_percent = 5.4", &format!("failure_percent = {zero}"), 1);
+        format!("{:?}", Network::parse(&text, "mine.toml").expect("a network"))
+    };
+    assert_eq!(planned("-0.0"), planned("0.0"));
+    assert!(!planned("-0.0").contains("-0.0"));
+}
+
+#[test]
 fn what_cannot_be_planned_is_refused_with_the_reason() {
     let refused = |from: &str, to: &str| {
         let text = network::EXAMPLE.replacen(from, to, 1);

@@ -29,6 +29,19 @@ fn named(cluster: &Cluster, at: usize) -> Vec<usize> {
     (0..cluster.nodes.len()).filter(is_in).collect()
 }
 
+/// Runs until the first of these nodes names these alone; how long that takes.
+fn until_named(cluster: &mut Cluster, wanted: &[usize]) -> Nanos {
+    const STEP: Nanos = Nanos::from_micros(50);
+    const TRIES: u64 = 400;
+    for steps in 0..TRIES {
+        if named(cluster, wanted[0]) == wanted {
+            return Nanos(steps * STEP.0);
+        }
+        cluster.run(STEP);
+    }
+    panic!("{wanted:?} are not alone: {:?}", named(cluster, wanted[0]));
+}
+
 /// The removals in the newest view that node 0 knows.
 fn removals(cluster: &Cluster) -> Vec<(Incarnation, Incarnation, Reason)> {
     let changes = cluster.view(0).changes.iter();
@@ -108,6 +121,11 @@ fn who_cannot_connect_is_excluded_though_the_others_can_read_it() {
         let before = cluster.view(others[0]).id;
         refuse(&mut cluster, host, &others);
         cluster.silence(host, &others);
+        let took = until_named(&mut cluster, &others);
+        assert!(
+            took <= Nanos(2 * DECIDED.0),
+            "host {host:?}: {took:?}, one that is cut off takes {DECIDED:?}"
+        );
         cluster.run(Nanos::from_millis(20));
         assert_eq!(named(&cluster, others[0]), others, "host {host:?}");
         let view = cluster.view(others[0]).id;

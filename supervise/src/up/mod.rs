@@ -113,14 +113,8 @@ impl Supervised {
 
     /// Starts its processes, until all run or it is enough.
     pub fn start(&mut self, is_enough: impl Fn() -> bool) -> Result<(), Failure> {
-        for name in &self.supervisor.ordered() {
-            // Many of them take long on a small machine.
-            if is_enough() {
-                break;
-            }
-            self.supervisor.start(name).map_err(Failure::Failed)?;
-        }
-        Ok(())
+        let ordered = self.supervisor.ordered();
+        start_each(&ordered, is_enough, |name| self.supervisor.start(name).map(drop)).map_err(Failure::Failed)
     }
 
     /// Serves requests and shows the cluster until it is to end; then ends it. Returns why it did not come
@@ -199,6 +193,15 @@ impl Supervised {
     }
 }
 
+/// Starts one after the other, until it is enough: many of them take long on a small machine.
+fn start_each(
+    names: &[String],
+    is_enough: impl Fn() -> bool,
+    mut start: impl FnMut(&str) -> Result<(), String>,
+) -> Result<(), String> {
+    names.iter().take_while(|_| !is_enough()).try_for_each(|name| start(name))
+}
+
 /// How long a cluster runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
@@ -261,4 +264,48 @@ fn start_spare(
         Err(reason) => tracing::error!(target: "up", "no spare coordinator: {reason}"),
     }
     Some(started.map(|pid| Spare::of(number, pid, view)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::sync_channel;
+
+    #[test]
+    fn a_signal_that_comes_while_processes_are_started_ends_that_at_the_next_one() {
+        let names = ["coord-1", "coord-2", "coord-3", "node-1"].map(str::to_owned);
+        let (stop, (blocks, blocked), (free, freed)) =
+            (AtomicBool::new(false), sync_channel::<()>(0), sync_channel::<()>(0));
+        let mut started = Vec::new();
+        std::thread::scope(|scope| {
+            let stop = &stop;
+            scope.spawn(move || {
+                blocked.recv().expect("the second one begins");
+                stop.store(true, Ordering::Relaxed);
+                free.send(()).expect("it waits");
+            });
+            let start = |name: &str| {
+                started.push(name.to_owned());
+                if started.len() == 2 {
+                    blocks.send(()).expect("its peer waits");
+                    freed.recv().expect("freed");
+                }
+                Ok(())
+            };
+            start_each(&names, || stop.load(Ordering::Relaxed), start).expect("started");
+        });
+        assert_eq!(started, ["coord-1", "coord-2"]);
+    }
+
+    #[test]
+    fn one_that_cannot_be_started_is_the_last_that_is_tried() {
+        let names = ["coord-1", "coord-2"].map(str::to_owned);
+        let mut tried = 0;
+        let start = |name: &str| {
+            tried += 1;
+            Err(format!("could not start {name}"))
+        };
+        assert_eq!(start_each(&names, || false, start), Err("could not start coord-1".to_owned()));
+        assert_eq!(tried, 1);
+    }
 }

@@ -353,6 +353,7 @@ impl Arrivals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::sys::socket::getsockopt;
     use std::net::Ipv4Addr;
 
     fn bound() -> (PathSockets, SocketAddr) {
@@ -452,6 +453,27 @@ mod tests {
         }
         send(&sockets.pulses, &[(frame(1, 0, 5), &to)]);
         wait(&mut Inbox::new(), &sockets.pulses, 1);
+    }
+
+    /// What the kernel gives a socket that demands this much room: twice that, for what it needs itself, up
+    /// to its bound if this process has no right to more.
+    fn given(demanded: usize) -> usize {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("bound");
+        if setsockopt(&socket, RcvBufForce, &(1 << 16)).is_ok() {
+            return 2 * demanded;
+        }
+        let bound = std::fs::read_to_string("/proc/sys/net/core/rmem_max").expect("read");
+        2 * demanded.min(bound.trim().parse().expect("a number"))
+    }
+
+    #[test]
+    fn both_sockets_have_the_room_that_is_demanded_or_all_that_the_system_allows() {
+        let (sockets, _) = bound();
+        // Of 4,096 datagrams; not read from what it judges.
+        let wanted = given(4 << 20);
+        for socket in [&sockets.pulses, &sockets.notices] {
+            assert_eq!(getsockopt(socket, RcvBuf).expect("read"), wanted);
+        }
     }
 
     #[test]
