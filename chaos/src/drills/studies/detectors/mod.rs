@@ -329,7 +329,7 @@ mod tests {
         assert_eq!(without.faults()[0], (Fault::CutOff, Detector::Operation));
         assert!(!without.records() && without.computed(Nanos(1)).is_empty());
         let one = Plan::of(&one_host(), &[]).expect("it can");
-        assert!(one.missing.iter().all(|missing| missing.why.contains("several hosts over IP")));
+        assert!(one.missing.iter().all(|missing| missing.why.contains("a cluster of several hosts")));
     }
 
     #[test]
