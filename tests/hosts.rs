@@ -2,7 +2,7 @@
 //! host by themselves. The hosts are loopback addresses of this one.
 
 use crate::support::bridges::Bridges;
-use crate::support::{Ran, Root, Status, alone, freeze, obol, signal, until_or};
+use crate::support::{Ran, Root, Status, alone, freeze, obol, signal, until, until_or};
 use obol_fabric::Nanos;
 use obol_profiles::Profile;
 use serde_json::{Value, json};
@@ -336,6 +336,47 @@ fn keys_are_made_and_made_again_by_one_authority_and_are_for_their_host_alone() 
     let trusted = trusted.collect::<Vec<_>>().join("\n");
     fs::write(&file, trusted.replace("fabric = \"ip\"", "fabric = \"rdma\"")).expect("written");
     hosts.keys().refused(&["says keys = \"none\""]);
+}
+
+/// Marks and halts need no member, and so no device.
+#[test]
+fn over_rdma_marks_and_halts_reach_the_other_hosts_by_their_gateways() {
+    for keys in ["keys", "none"] {
+        let mut hosts = Hosts::new();
+        hosts.keys().ends(0);
+        let text = fs::read_to_string(hosts.file("cluster.toml")).expect("written");
+        let text = text.replace("fabric = \"ip\"", "fabric = \"rdma\"").replace("\"lan\"", "\"soft-roce\"");
+        let text = text.replace("keys = \"keys\"", &format!("keys = \"{keys}\""));
+        fs::write(hosts.file("cluster.toml"), text).expect("written");
+        for host in 1..=HOSTS {
+            hosts.prepare(host);
+            hosts.start(host, "gateway");
+        }
+        let dir = |host: u8| hosts.file(&format!("host-{host}/root/default"));
+        // The last one may not listen yet; what it lacks is said.
+        until("a mark on all hosts", || {
+            let marked = Ran::of(&mut hosts.on(1, &["mark", "by host 1", "--json"])).ends(0).json();
+            assert!(marked["missed"].is_null() || marked["missed"].as_str().is_some(), "{marked}");
+            marked["missed"].is_null()
+        });
+        let has_mark =
+            |host| fs::read_to_string(dir(host).join("marks")).is_ok_and(|all| all.contains("by host 1"));
+        until("it is written there", || (1..=HOSTS).all(has_mark));
+
+        let halted = Ran::of(&mut hosts.on(2, &["drill", "halt", "--reason", "the sale is on"])).ends(0);
+        assert!(halted.out.contains("halted on hosts 1, 2, 3"), "{halted:?}");
+        let is_halted = |host| dir(host).join("drill-halt").exists();
+        assert!((1..=HOSTS).all(is_halted));
+        Ran::of(&mut hosts.on(3, &["drill", "resume"])).ends(0);
+        assert!(!(1..=HOSTS).any(is_halted));
+
+        let status = Ran::of(&mut hosts.on(1, &["status", "--json"])).json();
+        assert_eq!(status["gateway"]["alive"], true, "{status}");
+        freeze(hosts.pid(1, "gateway"));
+        let status = Ran::of(&mut hosts.on(1, &["status", "--json"])).json();
+        let is_missed = "the gateway of this host is frozen (stopped): drills, halts and annotations";
+        assert!(status["reasons"].to_string().contains(is_missed), "{status}");
+    }
 }
 
 #[test]

@@ -395,8 +395,8 @@ pub(crate) static KEYS: &[Key] = &[
             Choice { name: "off", is: |p| !p.pulse.enabled, take: |p| p.pulse.enabled = false },
             Choice { name: "on", is: |p| p.pulse.enabled, take: |p| p.pulse.enabled = true },
         ]),
-        "Whether the gateways of hosts send each other pulses, in a cluster over IP, and suspect hosts whose \
-         pulses stay away. The whole table may be missing: off.",
+        "Whether the gateways of hosts send each other pulses, and suspect hosts whose pulses stay away; over \
+         RDMA they only show these. The whole table may be missing: off.",
     ),
     key(
         "pulse.period",
