@@ -220,12 +220,13 @@ fn files_by_which_a_new_daemon_would_not_start_are_found_before_anything_is_stop
     let run = |more: &[&str]| root.run(&[&["upgrade", "--all", "--cluster", "default.2"], more].concat());
     // By what `obol host prepare` notes after a reboot, and by files that lack a part.
     let votes = ["nothing was stopped", "coord-2 would not start again"];
-    let changes: [(&str, fn(&str) -> String, &[&str]); 3] = [
-        ("deployment.toml", |text| text.replacen("[network]\n", "[network]\nmemory_lost = [2]\n", 1), &votes),
-        ("deployment.toml", |text| text[..text.len() / 2].to_owned(), &["deployment.toml"]),
-        ("profile.toml", |text| text[..text.len() / 2].to_owned() + "\n[", &["profile.toml"]),
-    ];
-    for (file, change, why) in changes {
+    let lost: fn(&str) -> String = |text| text.replacen("[network]\n", "[network]\nmemory_lost = [2]\n", 1);
+    let half: fn(&str) -> String = |text| text[..text.len() / 2].to_owned() + "\n[";
+    for (file, change, why) in [
+        ("deployment.toml", lost, &votes[..]),
+        ("deployment.toml", half, &["deployment.toml"]),
+        ("profile.toml", half, &["profile.toml"]),
+    ] {
         let path = root.path().join("default.2").join(file);
         let whole = fs::read_to_string(&path).expect("it is there");
         let changed = change(&whole);
