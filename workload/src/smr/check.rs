@@ -8,6 +8,7 @@ use hdrhistogram::Histogram;
 use obol_chaos::drills::studies::engines::{Fault, Victim};
 use obol_node::Site;
 use obol_observe::Observer;
+use obol_observe::stats::shown;
 use obol_observe::usage::private;
 use obol_rng::Rng;
 use obol_smr::Preset;
@@ -96,6 +97,23 @@ pub struct Summary {
     /// The process whose memory has grown the most; none if the time was too short.
     #[serde(flatten)]
     pub growth: Option<Growth>,
+}
+
+impl Summary {
+    /// What was checked, in words.
+    pub fn words(&self) -> String {
+        let Summary { preset, gets, puts, wrong, lost, p50_us, p99_us, longest_wait_us, .. } = self;
+        let lost = lost.map_or_else(
+            || "whether keys are lost was not checked".to_owned(),
+            |lost| format!("{lost} keys lost"),
+        );
+        format!(
+            "{preset}: {gets} reads and {puts} writes, {wrong} wrong answers, {lost}; {} p50, {} p99, {} longest",
+            shown(*p50_us),
+            shown(*p99_us),
+            shown(*longest_wait_us)
+        )
+    }
 }
 
 /// The process whose memory has grown the most.
@@ -332,6 +350,38 @@ impl Summary {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn with_lost(lost: Option<u64>) -> Summary {
+        Summary {
+            preset: "view".to_owned(),
+            gets: 8,
+            puts: 2,
+            wrong: 0,
+            lost,
+            interrupted: lost.is_none(),
+            kills: 0,
+            freezes: 0,
+            cuts: 0,
+            failovers: 0,
+            failover_p50_us: None,
+            failover_max_us: None,
+            longest_wait_us: 1.0,
+            p50_us: 1.0,
+            p99_us: 1.0,
+            growth: None,
+        }
+    }
+
+    #[test]
+    fn keys_that_were_not_looked_at_are_not_said_to_be_there() {
+        assert!(with_lost(Some(0)).words().contains(", 0 keys lost; "));
+        let interrupted = with_lost(None).words();
+        assert!(
+            interrupted.contains("8 reads and 2 writes") && !interrupted.contains("keys lost"),
+            "{interrupted}"
+        );
+        assert!(interrupted.contains("whether keys are lost was not checked"), "{interrupted}");
+    }
 
     fn memory(samples: u32, grown: u64) -> Option<Growth> {
         let mut memory = Memory::over(Duration::from_secs(100));

@@ -5,7 +5,7 @@ use crate::drills::agent::channel::Stamp;
 use obol_fabric::Nanos;
 use obol_observe::calendar;
 use obol_observe::figures::total;
-use obol_observe::stats::{Distribution, Summary};
+use obol_observe::stats::{Distribution, Summary, shown as us};
 use obol_observe::timeline::Phases;
 use obol_observe::{Percentile, named_enum};
 use obol_term::output::{INTERRUPTED, VOID};
@@ -13,6 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::thread;
 
 /// The schema of a journal. In 2, the names of times end with their units, and `began` is a text in UTC.
@@ -220,6 +221,20 @@ pub struct Judged {
     pub holds: Option<bool>,
 }
 
+impl fmt::Display for Judged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { metric, of, bound, found, samples, holds } = self;
+        let shown = |value: f64| if of == "count" { value.to_string() } else { us(value) };
+        let mark = match (holds, found) {
+            (Some(true), Some(_)) => "holds",
+            (Some(false), _) => "DEVIATES",
+            (None, _) | (Some(true), None) => "not judged",
+        };
+        let found = found.map_or(format!("{samples} samples are too few"), shown);
+        write!(f, "expect {metric} {of} <= {}: {mark} ({found})", shown(*bound))
+    }
+}
+
 /// The result of a probe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Probed {
@@ -390,4 +405,29 @@ fn is_void(drill: &Drill, trials: &[Trial]) -> bool {
     let bounds = drill.expect.iter().flat_map(|expect| &expect.bounds);
     let mut claims = bounds.map(|(percentile, _)| percentile.samples_min() as usize);
     sound * 2 < all || claims.any(|least| (sound + 1..=all).contains(&least))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_holds_only_if_it_was_judged_and_found_to() {
+        let of = |found, holds| {
+            let of = "p50".to_owned();
+            Judged { metric: Metric::CueToActive, of, bound: 100.0, found, samples: 3, holds }.to_string()
+        };
+        assert!(of(Some(90.0), Some(true)).ends_with(" p50 <= 100us: holds (90.0us)"));
+        for (found, holds, says) in [
+            (Some(110.0), Some(false), "DEVIATES (110us)"),
+            (None, Some(false), "DEVIATES"),
+            (None, None, "not judged (3 samples are too few)"),
+            (Some(90.0), None, "not judged"),
+            // No run writes that, but a journal is a file.
+            (None, Some(true), "not judged (3 samples are too few)"),
+        ] {
+            let text = of(found, holds);
+            assert!(!text.contains("holds") && text.contains(says), "{text}");
+        }
+    }
 }

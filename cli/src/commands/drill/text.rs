@@ -2,7 +2,7 @@
 
 use obol_chaos::drillfile::Metric;
 use obol_chaos::drills::Journal;
-use obol_chaos::drills::engine::journal::{Judged, counted};
+use obol_chaos::drills::engine::journal::counted;
 use obol_fabric::Nanos;
 use obol_observe::figures::total;
 use obol_observe::stats::{P99_SAMPLES_MIN, Summary, shown as us};
@@ -28,17 +28,6 @@ fn row_text(name: &str, s: &Summary) -> String {
     format!("{name:<24} {:>6} {min:>8} {p50:>8} {p90:>8} {p99:>8} {max:>8}", s.n)
 }
 
-fn bound_text(Judged { metric, of, bound, found, samples, holds }: &Judged) -> String {
-    let shown = |value: f64| if of == "count" { value.to_string() } else { us(value) };
-    let mark = match (holds, found) {
-        (Some(true), Some(_)) => "holds",
-        (Some(false), _) => "DEVIATES",
-        (None, _) | (Some(true), None) => "not judged",
-    };
-    let found = found.map_or(format!("{samples} samples are too few"), shown);
-    format!("expect {metric} {of} <= {}: {mark} ({found})", shown(*bound))
-}
-
 pub(super) fn print(journal: &Journal) -> std::io::Result<()> {
     output::line(format_args!(
         "drill {}: {}, {} repetitions in {} s, {} void, {} false suspicions (profile {}, {} cores, kernel {})",
@@ -60,7 +49,7 @@ pub(super) fn print(journal: &Journal) -> std::io::Result<()> {
         }
     }
     beside_the_figures(journal)?;
-    journal.judged.iter().map(bound_text).try_for_each(output::line)?;
+    journal.judged.iter().try_for_each(output::line)?;
     for one in journal.after.iter().filter(|one| !one.holds) {
         output::line(format_args!("  ! afterwards the steady state does not hold: {}", one.saw))?;
     }
@@ -98,26 +87,6 @@ fn beside_the_figures(journal: &Journal) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_bound_holds_only_if_it_was_judged_and_found_to() {
-        let of = |found, holds| {
-            let of = "p50".to_owned();
-            bound_text(&Judged { metric: Metric::CueToActive, of, bound: 100.0, found, samples: 3, holds })
-        };
-        assert!(of(Some(90.0), Some(true)).ends_with(" p50 <= 100us: holds (90.0us)"));
-        for (found, holds, says) in [
-            (Some(110.0), Some(false), "DEVIATES (110us)"),
-            (None, Some(false), "DEVIATES"),
-            (None, None, "not judged (3 samples are too few)"),
-            (Some(90.0), None, "not judged"),
-            // No run writes that, but a journal is a file.
-            (None, Some(true), "not judged (3 samples are too few)"),
-        ] {
-            let text = of(found, holds);
-            assert!(!text.contains("holds") && text.contains(says), "{text}");
-        }
-    }
 
     #[test]
     fn without_samples_there_are_no_figures() {

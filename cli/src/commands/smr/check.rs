@@ -65,23 +65,8 @@ impl Options {
     }
 }
 
-/// What was checked, in words.
-fn checked(summary: &Summary) -> String {
-    let Summary { preset, gets, puts, wrong, lost, p50_us, p99_us, longest_wait_us, .. } = summary;
-    let lost = lost.map_or_else(
-        || "whether keys are lost was not checked".to_owned(),
-        |lost| format!("{lost} keys lost"),
-    );
-    format!(
-        "{preset}: {gets} reads and {puts} writes, {wrong} wrong answers, {lost}; {} p50, {} p99, {} longest",
-        shown(*p50_us),
-        shown(*p99_us),
-        shown(*longest_wait_us)
-    )
-}
-
 fn print(summary: &Summary) -> Result<(), Failure> {
-    output::line(checked(summary))?;
+    output::line(summary.words())?;
     let preset = &summary.preset;
     let Summary { kills, freezes, cuts, failovers, .. } = summary;
     if kills + freezes + cuts > 0 {
@@ -143,41 +128,4 @@ pub(super) fn run(root: &Path, site: &Arc<Site>, options: &Options) -> Result<Ex
         )));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn summary(lost: Option<u64>) -> Summary {
-        Summary {
-            preset: "view".to_owned(),
-            gets: 8,
-            puts: 2,
-            wrong: 0,
-            lost,
-            interrupted: lost.is_none(),
-            kills: 0,
-            freezes: 0,
-            cuts: 0,
-            failovers: 0,
-            failover_p50_us: None,
-            failover_max_us: None,
-            longest_wait_us: 1.0,
-            p50_us: 1.0,
-            p99_us: 1.0,
-            growth: None,
-        }
-    }
-
-    #[test]
-    fn keys_that_were_not_looked_at_are_not_said_to_be_there() {
-        assert!(checked(&summary(Some(0))).contains(", 0 keys lost; "));
-        let interrupted = checked(&summary(None));
-        assert!(
-            interrupted.contains("8 reads and 2 writes") && !interrupted.contains("keys lost"),
-            "{interrupted}"
-        );
-        assert!(interrupted.contains("whether keys are lost was not checked"), "{interrupted}");
-    }
 }
