@@ -220,6 +220,8 @@ mutants! {
         UseOverGap = "use-over-gap",
         /// A program uses the view before the one that the page is on.
         UseViewBefore = "use-view-before",
+        /// A program uses the next view until the page's lease ends, which a cache may have renewed.
+        UsePageEnd = "use-page-end",
         /// A program uses a recovered view, or one after it, by a lease from before the recovery.
         UseRecovered = "use-recovered",
         /// A program uses what a coordinator shows that a recovery has given up.

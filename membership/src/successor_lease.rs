@@ -36,7 +36,7 @@ impl Reading<'_> {
             && (self.view.member(self.own).is_some() || mutant.has(Mutant::UseUnnamed))
             && self.follows_page(mutant)
             && self.fence <= self.view.id
-            && self.now < self.end(drift_ppm)
+            && self.now < self.end(drift_ppm, mutant)
     }
 
     /// Whether no lease is left on a view that is not compatible.
@@ -60,7 +60,10 @@ impl Reading<'_> {
     }
 
     /// When the lease ends. Not when the page's does, which a cache may have renewed.
-    fn end(&self, drift_ppm: u32) -> Instant {
+    fn end(&self, drift_ppm: u32, mutant: ActiveMutant) -> Instant {
+        if mutant.has(Mutant::UsePageEnd) {
+            return self.page.end;
+        }
         let lease = self.page.lease.min(self.view.lease_of(Kind::Agent));
         self.page.verified + shortened(lease, drift_ppm)
     }

@@ -235,7 +235,17 @@ impl Pages {
         view: ViewId,
         floor: ViewId,
     ) -> Verdict {
-        let Some(base) = decisions.get(view).map(|decided| decided.base) else { return Ok(()) };
+        let Some(decided) = decisions.get(view) else { return Ok(()) };
+        let base = decided.base;
+        // As row 7: waits for leases on the view include no more.
+        let successor = decisions.get(view.next()).map(|next| next.at);
+        if successor.is_some_and(|at| world.now() > at + decided.run_reach.0 + ROUNDING) {
+            return broken!(
+                18,
+                world.now(),
+                "a program of node {node} uses view {view} longer than a lease after its successor"
+            );
+        }
         if base < floor {
             return broken!(
                 18,

@@ -196,8 +196,8 @@ hold! {
     a_slow_clock_outlasts_no_fast_one_though_leases_were_longer: drifting(shortened_to_two(NONE)), at least 130_000 states;
     a_program_is_ahead_of_its_agent: program_ahead(NONE), at least 16_000 states;
     a_program_stops_between_any_two_reads: Leases { stepwise: true, ..program_ahead(NONE) }, at least 33_000 states;
-    a_program_outlives_its_agent: Leases { deaths: 2, ..program_ahead(NONE) }, at least 16_000 states;
-    a_program_is_told_by_two_leaders: Leases { leaders: 2, ..program_ahead(NONE) }, at least 16_000 states;
+    a_program_outlives_its_agent: Leases { deaths: 2, ..program_ahead(NONE) }, at least 64_000 states;
+    a_program_is_told_by_two_leaders: Leases { leaders: 2, ..program_ahead(NONE) }, at least 695_000 states;
     a_program_is_excluded: program_excluded(NONE), at least 128_000 states;
     a_program_stops_while_it_is_excluded: Leases { stepwise: true, ..program_excluded(NONE) }, at least 259_000 states;
     a_program_is_excluded_though_a_fence_fails: Leases { failures: 1, ..program_excluded(NONE) }, at least 358_000 states;
@@ -274,6 +274,11 @@ mod mutants {
     fn use_recovered_comes_too_late_because_its_clear_waits_for_every_lease() {
         let model = program_of_recovered(ActiveMutant::new(Mutant::UseRecovered));
         crate::common::holds("use-recovered", model, 491_000);
+    }
+
+    #[test]
+    fn use_page_end_is_caught() {
+        assert!(cache_goes(ActiveMutant::new(Mutant::UsePageEnd)).broken);
     }
 
     caught! {
