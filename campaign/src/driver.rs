@@ -8,6 +8,7 @@ use super::oracle::{Cue, Oracle, Verdict, Violation, broken};
 use super::pulses::Pulses;
 use super::role::Instrumented;
 use super::scenario::Scenario;
+use super::uses::{self, Uses};
 use super::watcher::{Watcher, watchers};
 use super::work::Work;
 use obol_cluster_sim::{Cluster, Process};
@@ -47,6 +48,8 @@ pub(super) struct Driver {
     steps: (u64, u32),
     /// The programs' pending work.
     pub(super) works: Vec<Work>,
+    /// Programs that compute by themselves whether a view is active.
+    pub(super) uses: Uses,
     /// Pending confirmations.
     pub(super) pending_confirms: Vec<PendingConfirm>,
     /// At the end: the view that all have to confirm, and since when on each one's clock.
@@ -102,7 +105,8 @@ impl Driver {
     pub(super) fn new(scenario: Scenario, absent: &[u32], log: bool) -> Self {
         let (config, first) = (scenario.config, scenario.first_view);
         let mut cluster = Cluster::new(config, scenario.deciders(), scenario.rough, scenario.seed);
-        cluster.begin_with(|genesis| View { id: first, base: first, cleared: first, ..genesis });
+        let retired = uses::given_up_before(scenario.seed, scenario.coordinators);
+        cluster.begin_with(|genesis| View { id: first, base: first, cleared: first, retired, ..genesis });
         let genesis = cluster.genesis();
         let watchers = watchers(&scenario, genesis);
         let mut driver = Self {
@@ -116,6 +120,7 @@ impl Driver {
             absent: absent.to_vec(),
             steps: (0, 0),
             works: Vec::new(),
+            uses: Uses::new(scenario.seed, scenario.coordinators),
             pending_confirms: Vec::new(),
             confirming: (ViewId(u64::MAX), Vec::new()),
             confirm_rng: Rng::new(scenario.seed ^ 0xc0f1_4300_0000_0000),
@@ -260,6 +265,7 @@ impl Driver {
         let Some(step) = self.cluster.step() else { return Ok(false) };
         self.count_step();
         let verdict = self.oracle.after(&self.cluster, &step);
+        let verdict = verdict.and_then(|()| self.use_views(step.node));
         if !self.pending_confirms.is_empty() && step.what == What::Step {
             self.finish_confirms(step.node)?;
         }

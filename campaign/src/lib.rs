@@ -29,6 +29,7 @@ mod script;
 mod shrink;
 mod split;
 mod targeted;
+mod uses;
 mod watcher;
 mod work;
 

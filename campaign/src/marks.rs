@@ -106,6 +106,10 @@ named_enum! {
         WorkDone = "work_done",
         /// Work was abandoned because its view was no longer active.
         WorkAbandoned = "work_abandoned",
+        /// A program used a view that its agent had no lease on yet.
+        UsedBeforeAgent = "used_before_agent",
+        /// A program used the view of its agent's page, whose CLEAR the agent did not know yet.
+        UsedBeforeClear = "used_before_clear",
         /// A view was confirmed while its lease ran.
         Confirmed = "confirmed",
         /// A view was confirmed although its lease had run out.

@@ -6,7 +6,7 @@
 //! ```text
 //! 0      Header      who, which layout, doorbell, heartbeat word's home
 //! 256    permits     whose WRITEs its owner refuses, over shared memory
-//! 512    lease page  sequence-locked lease, fence word on its own cache line
+//! 512    lease page  sequence-locked lease, fence word on the second cache line
 //! 640    seats       seat 0 is the owner: death words, heartbeat, counters, flight recorder
 //! ..     histograms  of the owner
 //! ..     view        the newest decided view, sequence-locked

@@ -11,7 +11,7 @@ use crate::layout::{Layout, Limits};
 use crate::memory::{self, Stores};
 use crate::page::{self, Page};
 use crate::recorder::{self, EventCode, Record};
-use crate::types::{Instant, RegionOwner, ViewId};
+use crate::types::{Instant, Nanos, RegionOwner, ViewId};
 use loom::sync::Arc;
 use loom::thread;
 
@@ -25,6 +25,9 @@ fn page_of(n: u64) -> Page {
         start: Instant(n),
         end: Instant(n + 100),
         confirmed: Instant(n + 50),
+        verified: Instant(n + 40),
+        lease: Nanos(n + 60),
+        retired: n,
     }
 }
 

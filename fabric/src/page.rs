@@ -8,7 +8,7 @@
 #![warn(missing_docs, reason = "others write programs and backends against this")]
 
 use crate::atomic::{AtomicU64, Ordering, fence};
-use crate::types::{Instant, ViewId};
+use crate::types::{Instant, Nanos, ViewId};
 
 /// A lease as its holder knows it. The default stands for none: it ends before it starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -24,6 +24,15 @@ pub struct Page {
     /// When the latest READs were posted by which a majority of acceptors confirmed `view` as the
     /// newest.
     pub confirmed: Instant,
+    /// When the latest READs were posted by which a majority of acceptors confirmed `view`, or a
+    /// view that it follows without a gap, as the newest: no later view had been decided. Zero if
+    /// there are none, or if an earlier release wrote the page.
+    pub verified: Instant,
+    /// How long the lease lasts from `verified` on, on a clock without drift. A lease cache may have
+    /// renewed it since.
+    pub lease: Nanos,
+    /// The coordinators that recoveries up to `view` have given up, a bit for each.
+    pub retired: u64,
 }
 
 impl Page {
@@ -43,7 +52,7 @@ impl Page {
 }
 
 /// Words of a page in a region: sequence, view, base, start, end, changes, confirmed and wanted,
-/// then the fence's cache line.
+/// then the fence's cache line with verified, lease and retired.
 pub const WORDS: usize = 16;
 /// The word that counts publications; odd during one.
 const SEQUENCE: usize = 0;
@@ -51,13 +60,16 @@ pub(crate) const VIEW: usize = 1;
 const BASE: usize = 2;
 const START: usize = 3;
 pub(crate) const END: usize = 4;
-/// The fence word, alone on its cache line.
+/// The fence word, on a cache line that the holder writes with each renewal only.
 pub const FENCE: usize = 8;
 /// The word whose low half attached programs wait on; it changes with every view and every start.
 pub const CHANGED: usize = 5;
 const CONFIRMED: usize = 6;
 /// The latest requested time of a confirmation: see [`want`].
 const WANTED: usize = 7;
+const VERIFIED: usize = 9;
+const LEASE: usize = 10;
+const RETIRED: usize = 11;
 
 /// The limit of torn reads before a reader gives up: the writer died, or is stopped, in the middle
 /// of a publication.
@@ -73,6 +85,9 @@ pub fn publish(words: &[AtomicU64; WORDS], page: &Page) {
     words[START].store(page.start.0, Ordering::Relaxed);
     words[END].store(page.end.0, Ordering::Relaxed);
     words[CONFIRMED].store(page.confirmed.0, Ordering::Relaxed);
+    words[VERIFIED].store(page.verified.0, Ordering::Relaxed);
+    words[LEASE].store(page.lease.0, Ordering::Relaxed);
+    words[RETIRED].store(page.retired, Ordering::Relaxed);
     words[SEQUENCE].store(sequence.wrapping_add(1), Ordering::Release);
 }
 
@@ -94,6 +109,9 @@ pub fn load_counted(words: &[AtomicU64; WORDS], torn: &mut u64) -> Option<Page> 
             start: Instant(words[START].load(Ordering::Relaxed)),
             end: Instant(words[END].load(Ordering::Relaxed)),
             confirmed: Instant(words[CONFIRMED].load(Ordering::Relaxed)),
+            verified: Instant(words[VERIFIED].load(Ordering::Relaxed)),
+            lease: Nanos(words[LEASE].load(Ordering::Relaxed)),
+            retired: words[RETIRED].load(Ordering::Relaxed),
         };
         fence(Ordering::Acquire);
         if before & 1 == 0 && words[SEQUENCE].load(Ordering::Relaxed) == before {
@@ -195,6 +213,9 @@ mod tests {
         start: Instant(100),
         end: Instant(200),
         confirmed: Instant(150),
+        verified: Instant(150),
+        lease: Nanos(50),
+        retired: 2,
     };
 
     #[test]

@@ -7,7 +7,7 @@
 
 use crate::mutants::{ActiveMutant, Mutant};
 use crate::timing::Timing;
-use crate::view::{Kind, View};
+use crate::view::{Kind, Numbers, View};
 use obol_fabric::{Instant, Nanos, Page, ViewId};
 
 /// Parts per million.
@@ -31,6 +31,7 @@ struct Known {
     base: ViewId,
     wait: Nanos,
     lease: Nanos,
+    retired: Numbers,
     /// When the holder learned that it is decided.
     at: Instant,
 }
@@ -40,9 +41,6 @@ struct Known {
 pub struct Lease {
     page: Page,
     known: Option<Known>,
-    /// When the latest READs were posted by which a majority of the acceptors confirmed the page's
-    /// view, or one of those that it follows, as the newest. Zero if there is none.
-    verified: Instant,
     /// The latest CLEAR applied.
     clear: Option<ViewId>,
     /// The holder's kind: a cache's lease has its own duration.
@@ -76,8 +74,8 @@ pub enum Renewed {
 impl Lease {
     /// No lease.
     pub fn new(timing: &Timing, kind: Kind, mutant: ActiveMutant) -> Self {
-        let (page, verified) = (Page::default(), Instant::ZERO);
-        Self { page, known: None, verified, clear: None, kind, drift_ppm: timing.drift_ppm, mutant }
+        let page = Page::default();
+        Self { page, known: None, clear: None, kind, drift_ppm: timing.drift_ppm, mutant }
     }
 
     /// The page to publish.
@@ -103,19 +101,22 @@ impl Lease {
             self.known.is_none_or(|known| known.view < view.id) || self.mutant.has(Mutant::AcceptLateView),
             "views are learned in order"
         );
-        assert!(self.verified <= now, "READs are posted before their view is learned");
+        assert!(self.page.verified <= now, "READs are posted before their view is learned");
         let (wait, lease) = (view.wait, view.lease_of(self.kind));
         let careless = self.mutant.has(Mutant::UncachedShortWait) && self.kind == Kind::App;
         let wait = if careless { wait.min(view.lease) } else { wait };
-        let known = Known { view: view.id, base: view.base, wait, lease, at };
+        let known = Known { view: view.id, base: view.base, wait, lease, retired: view.retired, at };
         let before = self.known.replace(known).map_or(lease, |before| before.lease);
-        let from = if self.mutant.has(Mutant::CarryFromLearning) { now } else { self.verified };
-        let end = self.end(from, lease.min(before));
+        let verified = self.page.verified;
+        let from = if self.mutant.has(Mutant::CarryFromLearning) { now } else { verified };
+        let lease = lease.min(before);
+        let end = self.end(from, lease);
         // A recovered view is not decided by those who were READ.
         let follows = view.id == self.page.view.next() && !view.is_recovered();
-        let carries = follows && self.verified != Instant::ZERO && now < end;
+        let carries = follows && verified != Instant::ZERO && now < end;
         if carries {
             self.hold(&known, end);
+            (self.page.verified, self.page.lease) = (verified, lease);
         }
         carries
     }
@@ -130,7 +131,6 @@ impl Lease {
     pub fn drop_lease(&mut self) {
         self.page = Page::default();
         self.known = None;
-        self.verified = Instant::ZERO;
     }
 
     /// Whether the lease on `view`, the newest known view, is still valid. If so, no later view was
@@ -160,13 +160,14 @@ impl Lease {
             Renewed::First
         };
         if by == Voucher::Cache && self.mutant.has(Mutant::CacheDatesCarry) {
-            self.verified = self.verified.max(posted);
+            self.page.verified = self.page.verified.max(posted);
         }
         if by == Voucher::Acceptors {
             // This answers earlier requests to confirm, whether or not the lease is still valid.
             let from = if self.mutant.has(Mutant::ConfirmFromCompletion) { now } else { posted };
             self.page.confirmed = self.page.confirmed.max(from);
-            self.verified = self.verified.max(posted);
+            self.page.verified = self.page.verified.max(posted);
+            self.page.lease = known.lease;
         }
         assert_eq!(self.page.view, view, "the page is on the view that was renewed");
         assert!(
@@ -197,7 +198,16 @@ impl Lease {
                 || self.mutant != ActiveMutant::NONE,
             "a page that inherits nothing starts after its view was learned"
         );
-        self.page = Page { view: known.view, base: known.base, start, end, confirmed: Instant::ZERO };
+        self.page = Page {
+            view: known.view,
+            base: known.base,
+            start,
+            end,
+            confirmed: Instant::ZERO,
+            verified: Instant::ZERO,
+            lease: Nanos::ZERO,
+            retired: u64::from(known.retired.to_bits()),
+        };
     }
 
     fn wait(&self, known: &Known) -> Nanos {
@@ -269,6 +279,27 @@ mod tests {
         let next = View { id: before.id.next(), base: before.id.next(), ..before };
         assert!(lease.learn(&next, posted + Nanos(60)));
         assert_eq!(lease.page().end, posted + Nanos(100));
+    }
+
+    /// From which a program may go on to the view after that.
+    #[test]
+    fn the_page_shows_what_a_lease_on_the_next_view_is_dated_from() {
+        let posted = Instant(1_000);
+        let (mut lease, before) = held(Nanos(100), posted);
+        let shows = |lease: &Lease| (lease.page().verified, lease.page().lease);
+        assert_eq!(shows(&lease), (posted, Nanos(100)));
+        let next = View { id: before.id.next(), lease: Nanos(300), ..before.clone() };
+        assert!(lease.learn(&next, posted + Nanos(10)));
+        assert_eq!(shows(&lease), (posted, Nanos(100)), "as long as it was carried on");
+        lease.renewed(next.id, Voucher::Cache, posted + Nanos(20), posted + Nanos(20));
+        assert_eq!(shows(&lease), (posted, Nanos(100)), "a cache verifies nothing");
+        lease.renewed(next.id, Voucher::Acceptors, posted + Nanos(30), posted + Nanos(30));
+        assert_eq!(shows(&lease), (posted + Nanos(30), Nanos(300)));
+        let later = View { id: next.id.next(), retired: Numbers::NONE.with(2), ..next };
+        assert!(lease.learn(&later, posted + Nanos(40)));
+        assert_eq!(lease.page().retired, 2);
+        lease.drop_lease();
+        assert_eq!(shows(&lease), (Instant::ZERO, Nanos::ZERO));
     }
 
     #[test]

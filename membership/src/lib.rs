@@ -39,6 +39,7 @@ pub mod rng;
 mod role;
 pub mod start;
 pub mod stream;
+pub mod successor_lease;
 mod timers;
 pub mod timing;
 pub mod tokens;

@@ -210,6 +210,22 @@ mutants! {
         SkipSecondCheck = "skip-second-check",
         /// A confirmation is dated from the completion of its READs.
         ConfirmFromCompletion = "confirm-from-completion",
+        /// A program reads the fence before the page.
+        FenceBeforePage = "fence-before-page",
+        /// A program uses the next view although leases on older ones may be left.
+        UseBeforeClear = "use-before-clear",
+        /// A program uses a view that does not name it.
+        UseUnnamed = "use-unnamed",
+        /// A program uses the view after the next one by the page.
+        UseOverGap = "use-over-gap",
+        /// A program uses the view before the one that the page is on.
+        UseViewBefore = "use-view-before",
+        /// A program uses the next view until the page's lease ends, which a cache may have renewed.
+        UsePageEnd = "use-page-end",
+        /// A program uses a recovered view, or one after it, by a lease from before the recovery.
+        UseRecovered = "use-recovered",
+        /// A program uses what a coordinator shows that a recovery has given up.
+        UseGivenUp = "use-given-up",
     }
     19 {
         /// A stream continues after views that it could not read, without reporting the gap.

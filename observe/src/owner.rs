@@ -47,6 +47,7 @@ impl Time {
             start: here(page.start),
             end: here(page.end),
             confirmed: here(page.confirmed),
+            verified: here(page.verified),
             ..page
         });
         Some(Elsewhere { clock_error, page, read })

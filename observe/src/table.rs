@@ -197,8 +197,16 @@ mod tests {
         let [agent, app] = [view.members[0].incarnation, view.members[1].incarnation];
         let until = |end| {
             let id = view.id;
-            let page =
-                Page { view: id, base: id, start: Instant(1), end: Instant(end), confirmed: Instant(1) };
+            let page = Page {
+                view: id,
+                base: id,
+                start: Instant(1),
+                end: Instant(end),
+                confirmed: Instant(1),
+                verified: Instant(1),
+                lease: Nanos::from_millis(20),
+                retired: 0,
+            };
             Some((page, id))
         };
         let seen = Some(std::sync::Arc::clone(&view));

@@ -83,6 +83,7 @@ impl Cluster {
                 start: Instant(0),
                 end: if self.renews_lease { Instant::NEVER } else { Instant(0) },
                 confirmed: Instant(0),
+                ..Page::default()
             };
             let process = |member: &Member| {
                 let mut process = Process {

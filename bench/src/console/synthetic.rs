@@ -270,7 +270,8 @@ fn advance(parts: &[Part], view: ViewId, lease: Nanos, stop: &Receiver<()>) {
                 continue;
             }
             let end = now + lease + Nanos(STEP.as_nanos() as u64) + Nanos(draw(400_000));
-            page::publish(region.page(), &Page { view, base: view, start: now, end, confirmed: now });
+            let page = Page { view, base: view, start: now, end, confirmed: now, ..Page::default() };
+            page::publish(region.page(), &page);
             count(region, 0, Counter::RenewalsOnTime, RENEWALS);
             for _ in 0..4 {
                 observe(region, Histogram::Renewal, Nanos(8_000 + draw(4_000)), RENEWALS / 4);

@@ -137,6 +137,31 @@ impl Oracle {
         self.pages.effect(&self.decisions, world.now(), node, view)
     }
 
+    /// Row 18: a program of a node uses a view by a page of view `on`, in a call that began when
+    /// nothing below `floor` might be active.
+    pub(crate) fn used(
+        &mut self,
+        world: &World,
+        node: u32,
+        who: Address,
+        view: &View,
+        on: ViewId,
+        floor: ViewId,
+    ) -> Verdict {
+        self.pages.advance(world, &self.decisions, world.now(), &mut self.marks)?;
+        let (id, now) = (view.id, world.now());
+        let Some(decided) = self.decisions.get(id).filter(|decided| *decided.view == *view) else {
+            return broken!(18, now, "a program of node {node} uses a view {id} that was not decided");
+        };
+        if !decided.view.members.iter().any(|m| m.address == who) {
+            return broken!(18, now, "a program of node {node} uses view {id}, which does not name it");
+        }
+        if id > on.next() {
+            return broken!(18, now, "a program of node {node} uses view {id} by a lease on view {on}");
+        }
+        self.pages.used(world, &self.decisions, node, id, floor)
+    }
+
     /// The base below which nothing may be active any more.
     pub(crate) fn floor(&mut self, world: &World) -> Result<ViewId, Violation> {
         self.pages.advance(world, &self.decisions, world.now(), &mut self.marks)?;

@@ -52,6 +52,8 @@ enum Reason {
     Active(u32),
     /// This coordinator sent CLEAR.
     Clear(u32),
+    /// A program of this node used a view by its own computation.
+    Used(u32),
 }
 
 /// All pages of a run.
@@ -174,6 +176,11 @@ impl Pages {
                 time,
                 "node {node} is active in view {view} of base {base} after node {by} was in base {floor}"
             ),
+            Reason::Used(by) => broken!(
+                18,
+                time,
+                "node {node} is active in view {view} of base {base} after a program of node {by} used base {floor}"
+            ),
             Reason::Nothing => Ok(()),
         }
     }
@@ -215,6 +222,39 @@ impl Pages {
                 time,
                 "node {node} acts in view {view} of base {base} when nothing below {floor} may be active"
             );
+        }
+        Ok(())
+    }
+
+    /// A program uses a view, in a call that began when nothing below `floor` might be active.
+    pub(super) fn used(
+        &mut self,
+        world: &World,
+        decisions: &Decisions,
+        node: u32,
+        view: ViewId,
+        floor: ViewId,
+    ) -> Verdict {
+        let Some(decided) = decisions.get(view) else { return Ok(()) };
+        let base = decided.base;
+        // As row 7: waits for leases on the view include no more.
+        let successor = decisions.get(view.next()).map(|next| next.at);
+        if successor.is_some_and(|at| world.now() > at + decided.run_reach.0 + ROUNDING) {
+            return broken!(
+                18,
+                world.now(),
+                "a program of node {node} uses view {view} longer than a lease after its successor"
+            );
+        }
+        if base < floor {
+            return broken!(
+                18,
+                world.now(),
+                "a program of node {node} uses view {view} of base {base} when nothing below {floor} may be active"
+            );
+        }
+        if base > self.floor {
+            self.raise(world, decisions, world.now(), base, Reason::Used(node), false)?;
         }
         Ok(())
     }

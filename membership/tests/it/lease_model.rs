@@ -1,7 +1,7 @@
 //! Every interleaving of renewals, decisions, fences, CLEARs, deaths and time in small clusters,
 //! with the leases, clearings and views that ship.
 
-use crate::leases::{Leases, State, Step, TICK, Turn};
+use crate::leases::{Leases, Source, State, Step, TICK, Turn};
 use obol_fabric::ViewId;
 use obol_membership::mutants::ActiveMutant;
 use stateright::{Model, Property};
@@ -25,7 +25,8 @@ impl Model for Leases {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        vec![
+        let used = Property::sometimes("a program uses the next view", |_, s: &State| s.program.has_used);
+        let mut properties = vec![
             Property::always("once a view was active no view of an earlier base is", |_, s: &State| {
                 !s.broken
             }),
@@ -33,7 +34,9 @@ impl Model for Leases {
                 u64::from(s.latest) > 1 && s.decided().0 == 1 + model.turns.len() as u64
             }),
             Property::sometimes("a CLEAR is sent", |_, s: &State| !s.sent.is_empty()),
-        ]
+        ];
+        properties.extend(self.programs.then_some(used));
+        properties
     }
 }
 
@@ -73,6 +76,38 @@ fn left(mutant: ActiveMutant) -> Leases {
 /// One of two holders, whose page an attached app reads as well, leaves.
 fn left_with_app(mutant: ActiveMutant) -> Leases {
     Leases { deaths: 2, ..Leases::new(&[true, true], true, TICK, &[Turn::Leave(0)], mutant) }
+}
+
+/// A holder leaves, and a program learns of it before its agent.
+fn program_ahead(mutant: ActiveMutant) -> Leases {
+    Leases { coarse: true, ..Leases::new(&[true, true], true, TICK, &[Turn::Leave(1)], mutant) }
+        .with_program()
+}
+
+/// After a compatible view, a program's agent leaves.
+fn program_excluded(mutant: ActiveMutant) -> Leases {
+    let turns = [Turn::Lease(TICK), Turn::Leave(0)];
+    Leases { coarse: true, ..Leases::new(&[true, true], true, TICK, &turns, mutant).with_program() }
+}
+
+/// A program's agent is removed, and comes back.
+fn program_of_rejoined(mutant: ActiveMutant) -> Leases {
+    let turns = [Turn::Leave(0), Turn::Rejoin(0)];
+    Leases { coarse: true, ..Leases::new(&[true, true], true, TICK, &turns, mutant).with_program() }
+}
+
+/// A compatible view halves the lease, then a holder leaves.
+fn program_of_shorter_lease(mutant: ActiveMutant) -> Leases {
+    let turns = [Turn::Lease(TICK), Turn::Leave(1)];
+    Leases { coarse: true, ..Leases::new(&[true, true], true, 2 * TICK, &turns, mutant).with_program() }
+}
+
+/// All acceptors are given up, then a holder leaves. A coordinator still shows a view that the
+/// recovery did not know, with the number of that one.
+fn program_of_recovered(mutant: ActiveMutant) -> Leases {
+    let turns = [Turn::Recover, Turn::Leave(1)];
+    let model = Leases::new(&[true, true], true, TICK, &turns, mutant);
+    Leases { coarse: true, ..model.with_program().with_given_up() }
 }
 
 /// A holder is removed, comes back, and is replaced.
@@ -159,12 +194,63 @@ hold! {
     without_fences_a_fast_leader_waits_for_a_slow_holder:
         without_fences(drifting(replaced_in_three(NONE))), at least 17_000 states;
     a_slow_clock_outlasts_no_fast_one_though_leases_were_longer: drifting(shortened_to_two(NONE)), at least 130_000 states;
+    a_program_is_ahead_of_its_agent: program_ahead(NONE), at least 16_000 states;
+    a_program_stops_between_any_two_reads: Leases { stepwise: true, ..program_ahead(NONE) }, at least 33_000 states;
+    a_program_outlives_its_agent: Leases { deaths: 2, ..program_ahead(NONE) }, at least 64_000 states;
+    a_program_is_told_by_two_leaders: Leases { leaders: 2, ..program_ahead(NONE) }, at least 695_000 states;
+    a_program_is_excluded: program_excluded(NONE), at least 128_000 states;
+    a_program_stops_while_it_is_excluded: Leases { stepwise: true, ..program_excluded(NONE) }, at least 259_000 states;
+    a_program_is_excluded_though_a_fence_fails: Leases { failures: 1, ..program_excluded(NONE) }, at least 358_000 states;
+    a_program_is_not_its_agents_next_life: program_of_rejoined(NONE), at least 611_000 states;
+    a_program_takes_the_shorter_lease: program_of_shorter_lease(NONE), at least 687_000 states;
+    a_program_uses_nothing_of_the_other_side_of_a_recovery: program_of_recovered(NONE), at least 491_000 states;
     a_holder_that_comes_back_is_another: Leases { coarse: true, ..rejoined(NONE) }, at least 180_000 states;
 }
 
 fn without_fences(mut model: Leases) -> Leases {
     model.config.timing.fencing = false;
     Leases { coarse: true, ..model }
+}
+
+/// The only lease cache goes with a holder, then the agent of a program. Its page was renewed by the
+/// cache when both views were decided; one fence fails, and the wait is over when `Step::UsePage`
+/// comes. Explored breadth first, the model is too large for that.
+fn cache_goes(mutant: ActiveMutant) -> State {
+    let (h0, other, cache, leader) = (0, 2, 3, 0);
+    let turns = [Turn::LeaveWithCache(1), Turn::Leave(h0)];
+    let model = Leases::new(&[true, true, true, true], true, 2 * TICK, &turns, mutant);
+    let model = Leases { coarse: true, failures: 1, ..model.with_program().with_cache(cache) };
+    let view = ViewId;
+    let steps = [
+        vec![Step::Post(h0), Step::Install(h0), Step::Post(cache), Step::Install(cache)],
+        vec![Step::Propose { leader }, Step::Fence(0), Step::Fence(0), Step::Fence(0)],
+        vec![Step::Accept { acceptor: 0 }, Step::LeaderLearns { leader, view: view(2) }],
+        vec![Step::Look(Source::Leader(leader)), Step::Propose { leader }, Step::FenceFails(0)],
+        vec![Step::Fence(1), Step::Accept { acceptor: 0 }, Step::LeaderLearns { leader, view: view(3) }],
+        vec![
+            Step::Tick(TICK),
+            Step::Vouch(h0),
+            Step::Tick(TICK),
+            Step::Learn { holder: other, view: view(3) },
+        ],
+        vec![Step::Hear { holder: other, base: view(3) }, Step::Post(other), Step::Install(other)],
+        vec![Step::UsePage],
+    ];
+    let mut state = model.init();
+    for step in steps.into_iter().flatten() {
+        let mut possible = Vec::new();
+        model.steps(&state, &mut possible);
+        assert!(possible.contains(&step), "{step:?} is none of {possible:?}");
+        model.step(&mut state, step);
+    }
+    state
+}
+
+#[test]
+fn a_program_relies_on_no_cache() {
+    let state = cache_goes(NONE);
+    assert!(state.latest == 3 && state.now < state.holders[0].lease.page().end, "its page has not run out");
+    assert!(!state.broken && !state.program.has_used);
 }
 
 #[cfg(feature = "mutants")]
@@ -181,6 +267,18 @@ mod mutants {
                 assert!(!steps.is_empty());
             }
         )+ };
+    }
+
+    /// The campaign catches it, where such a view is forged.
+    #[test]
+    fn use_recovered_comes_too_late_because_its_clear_waits_for_every_lease() {
+        let model = program_of_recovered(ActiveMutant::new(Mutant::UseRecovered));
+        crate::common::holds("use-recovered", model, 491_000);
+    }
+
+    #[test]
+    fn use_page_end_is_caught() {
+        assert!(cache_goes(ActiveMutant::new(Mutant::UsePageEnd)).broken);
     }
 
     caught! {
@@ -205,6 +303,12 @@ mod mutants {
         clear_any_view_is_caught: ClearAnyView in |mutant| Leases { coarse: true, ..relayed(mutant) };
         fence_by_write_is_caught: FenceByWrite in replaced;
         failed_fence_is_ack_is_caught: FailedFenceIsAck in |mutant| Leases { fence: ViewId(1), ..replaced(mutant) };
+        fence_before_page_is_caught: FenceBeforePage in program_excluded;
+        use_before_clear_is_caught: UseBeforeClear in program_ahead;
+        use_unnamed_is_caught: UseUnnamed in program_excluded;
+        use_over_gap_is_caught: UseOverGap in program_of_shorter_lease;
+        use_view_before_is_caught: UseViewBefore in |mutant| Leases { failures: 1, ..program_ahead(mutant) };
+        use_given_up_is_caught: UseGivenUp in program_of_recovered;
         ignore_fence_is_caught: IgnoreFence in replaced;
         undrifted_wait_is_caught: UndriftedWait in |mutant| drifting(replaced_in_three(mutant));
         undrifted_clear_is_caught: UndriftedClear in |mutant| without_fences(drifting(replaced_in_three(mutant)));

@@ -139,7 +139,7 @@ mod tests {
             base: ViewId(5),
             start: Instant(10),
             end: Instant(end),
-            confirmed: Instant::ZERO,
+            ..Page::default()
         };
         Held { region: 3, page, fence: ViewId(5), ended: None }
     }
@@ -215,7 +215,7 @@ mod tests {
             base: ViewId(8),
             start: Instant(100),
             end: Instant(9_000),
-            confirmed: Instant::ZERO,
+            ..Page::default()
         };
         assert_eq!(found(RUN, &[Held { page, ..held(0) }]), 0);
     }

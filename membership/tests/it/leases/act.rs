@@ -6,13 +6,17 @@ use obol_membership::lease::Voucher;
 impl Leases {
     pub(crate) fn step(&self, state: &mut State, step: Step) {
         let now = |state: &State, holder: usize| local(state.now, state.holders[holder].rate);
+        state.program.has_used = false;
         match step {
             Step::Tick(span) => state.now += Nanos(span),
             Step::Propose { leader } => {
                 let Leader { log, cleared, .. } = &state.leaders[leader];
                 let newest = &log.newest().view;
-                let edit = self.edit(newest, self.turns[state.views.len() - 1]);
-                let next = newest.successor(&edit, *cleared, self.config.mutant);
+                let next = self.successor(newest, *cleared, self.turns[state.views.len() - 1]);
+                if next.is_recovered() {
+                    self.recover(state, Arc::new(next));
+                    return self.settle(state);
+                }
                 let base = (next.base == next.id).then_some(next.id);
                 state.views.push((Arc::new(next), 0));
                 if let Some(base) = base {
@@ -79,6 +83,14 @@ impl Leases {
                 h.call = Some((*h.lease.page(), latest));
             }
             Step::Return(holder) => self.returned(state, holder),
+            Step::Vouch(holder) => {
+                let now = now(state, holder);
+                let h = &mut state.holders[holder];
+                h.lease.renewed(h.known, Voucher::Cache, now, now);
+            }
+            Step::Look(_) | Step::LookCleared | Step::UsePage | Step::UseFence | Step::Use => {
+                self.program_step(state, step);
+            }
         }
         self.settle(state);
     }
@@ -135,6 +147,19 @@ impl Leases {
             }
             return;
         }
+    }
+
+    /// Other coordinators start with a view that no acceptor has decided. The old ones answer no more.
+    fn recover(&self, state: &mut State, view: Arc<View>) {
+        let now = local(state.now, self.leader_rate);
+        state.fences.iter_mut().for_each(|fence| fence.awaited = false);
+        for leader in 0..state.leaders.len() {
+            let round = state.leaders[leader].round;
+            let log = Log::new(Arc::clone(&view), now);
+            state.leaders[leader] = Leader { log, cleared: view.cleared, round, ..self.leader(now) };
+        }
+        state.views.push((view, ANY_MAJORITY));
+        (0..state.leaders.len()).for_each(|leader| self.begin_clearing(state, leader));
     }
 
     fn begin_clearing(&self, state: &mut State, leader: usize) {
@@ -250,7 +275,7 @@ impl Leases {
         }
     }
 
-    fn fence(&self, fence: ViewId) -> ViewId {
+    pub(super) fn fence(&self, fence: ViewId) -> ViewId {
         if self.config.mutant.has(Mutant::IgnoreFence) { ViewId::GENESIS } else { fence }
     }
 
@@ -275,7 +300,7 @@ impl Leases {
             if !state.holders[holder].alive && !by_app {
                 // This page has no reader any more.
                 state.holders[holder].lease =
-                    Lease::new(&self.config.timing, Kind::Agent, self.config.mutant);
+                    Lease::new(&self.config.timing, self.kind(holder), self.config.mutant);
                 state.holders[holder].known = ViewId::GENESIS;
                 state.holders[holder].call = None;
             }
@@ -287,9 +312,11 @@ impl Leases {
             }
         }
         state.fences.retain(|fence| fence.executed.is_none() || fence.awaited);
+        self.settle_program(state);
         if !self.split {
+            // No process acts under a cache's page.
             let active: Vec<u8> = (0..state.holders.len())
-                .filter(|&holder| self.is_read(state, holder))
+                .filter(|&holder| self.is_read(state, holder) && self.cache != Some(holder))
                 .map(|holder| &state.holders[holder])
                 .filter(|h| {
                     let (page, now) = (h.lease.page(), local(state.now, h.rate));

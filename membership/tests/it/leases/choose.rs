@@ -45,13 +45,17 @@ impl Leases {
                 }
             }
             let is_member = h.known != ViewId::GENESIS && incarnation(state.view(h.known), holder).is_some();
-            if is_member && h.reading.is_none() && self.may_be_renewed(state, h.known, 0) {
+            if is_member
+                && h.reading.is_none()
+                && self.may_be_renewed(state, h.known, 0)
+                && state.answer(h.known)
+            {
                 steps.push(Step::Post(holder));
             }
             if let Some(reading) = h.reading {
                 if reading.empty.count_ones() >= self.enough() {
                     steps.push(Step::Install(holder));
-                } else {
+                } else if state.answer(reading.view) {
                     let empty = (0..ACCEPTORS)
                         .filter(|a| (reading.empty | state.accepted(reading.view.next())) & 1 << a == 0);
                     steps.extend(empty.map(|acceptor| Step::Read { holder, acceptor }));
@@ -62,6 +66,8 @@ impl Leases {
                 steps.push(Step::Die(holder));
             }
         }
+        self.vouches(state, steps);
+        self.program_steps(state, steps);
         if state.app_alive && state.deaths > 0 {
             steps.push(Step::AppDies);
         }
@@ -77,6 +83,21 @@ impl Leases {
             // The planted bug: the WRITE is not awaited.
             if fence.expected.is_none() && fence.awaited && fence.executed.is_none() {
                 steps.push(Step::Fenced(at));
+            }
+        }
+    }
+
+    /// The cache vouches for a view that a holder has a lease on. The request may have been posted
+    /// earlier and the answer arrive later, which gives less.
+    fn vouches(&self, state: &State, steps: &mut Vec<Step>) {
+        let Some(cache) = self.cache.map(|cache| &state.holders[cache]).filter(|cache| cache.alive) else {
+            return;
+        };
+        for (holder, h) in state.holders.iter().enumerate().filter(|(h, _)| self.cache != Some(*h)) {
+            let page = h.lease.page();
+            let renews = h.alive && page.view == h.known && page.end != Instant::ZERO;
+            if renews && cache.lease.vouches(h.known, local(state.now, cache.rate)) {
+                steps.push(Step::Vouch(holder));
             }
         }
     }

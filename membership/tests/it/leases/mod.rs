@@ -17,6 +17,7 @@
 
 mod act;
 mod choose;
+mod program;
 
 use crate::common::{LIMITS, Noted, Post, Relative};
 use obol_fabric::{Address, Completion, Incarnation, Instant, Layout, LinkError, Name, Nanos, Page, ViewId};
@@ -26,8 +27,9 @@ use obol_membership::log::Log;
 use obol_membership::mutants::{ActiveMutant, Mutant};
 use obol_membership::poll::{Found, Poll};
 use obol_membership::tokens::{self, Labelled, Part};
-use obol_membership::view::{Change, Edit, Kind, Newcomer, View};
+use obol_membership::view::{Acceptor, Change, Edit, Kind, Newcomer, View};
 use obol_membership::{Config, Timing};
+pub(crate) use program::{Program, Source};
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -54,6 +56,10 @@ pub(crate) enum Turn {
     /// The process joins again, after it has learned that it was removed.
     Rejoin(usize),
     Lease(u64),
+    /// A holder leaves, and the lease cache with it.
+    LeaveWithCache(usize),
+    /// An operator's recovery after which all acceptors are others.
+    Recover,
 }
 
 /// What is explored, and how far.
@@ -65,6 +71,14 @@ pub(crate) struct Leases {
     pub(crate) first_members: Vec<bool>,
     /// Whether an app of the first view is attached to holder 0 and reads its page.
     pub(crate) attached: bool,
+    /// Whether that app computes by itself whether the next view is active.
+    pub(crate) programs: bool,
+    /// Whether each read of that program is a step of its own.
+    pub(crate) stepwise: bool,
+    /// The holder that is a lease cache.
+    pub(crate) cache: Option<usize>,
+    /// What a coordinator shows that a recovery has given up.
+    pub(crate) given_up: Option<Arc<View>>,
     /// How far one step moves the clock: any of these.
     pub(crate) ticks: Vec<u64>,
     /// Leaders at once: each learns, fences and clears by itself, so any of them is the stale one.
@@ -120,13 +134,14 @@ impl Holder {
     ///
     /// A page that has run out and is not of the known view's run gives nothing to anybody, and a
     /// CLEAR of an earlier run applies to no page that comes.
-    fn hash_at(&self, now: Instant, base: ViewId, state: &mut impl Hasher) {
+    fn hash_at(&self, now: Instant, base: ViewId, reach: u64, state: &mut impl Hasher) {
         let held = self.lease.page();
-        let page = if held.end <= now && held.base != base { Page::default() } else { *held };
+        let carries = now < held.verified + Nanos(reach);
+        let page = if held.end <= now && held.base != base && !carries { Page::default() } else { *held };
         let clear = self.lease.clear_known().filter(|&clear| clear >= base);
         let ahead = |page: &Page| (page.view, page.base, page.start.max(now), page.end.max(now));
         let call = self.call.as_ref().map(|(page, latest)| (ahead(page), latest));
-        (ahead(&page), page.end == Instant::ZERO, clear, call).hash(state);
+        (ahead(&page), page.verified, page.end == Instant::ZERO, clear, call).hash(state);
         (self.known, self.reading, self.fence, self.alive).hash(state);
         self.gone.hash(state);
         (page.view != self.known).then_some(self.learned).hash(state);
@@ -170,6 +185,7 @@ pub(crate) struct State {
     views: Vec<(Arc<View>, u8)>,
     pub(crate) holders: Vec<Holder>,
     app_alive: bool,
+    pub(crate) program: Program,
     pub(crate) leaders: Vec<Leader>,
     fences: Vec<Fence>,
     /// Bases whose CLEAR was sent.
@@ -190,8 +206,11 @@ impl Hash for State {
             let now = local(self.now, holder.rate);
             let known = self.views.iter().find(|(view, _)| view.id == holder.known);
             let state = &mut Relative { inner: &mut *state, now, epoch: EPOCH / 2, reach: self.reach };
-            holder.hash_at(now, known.map_or(ViewId::GENESIS, |(view, _)| view.base), state);
+            holder.hash_at(now, known.map_or(ViewId::GENESIS, |(view, _)| view.base), self.reach, state);
         }
+        let now = local(self.now, self.holders[0].rate);
+        let of_program = &mut Relative { inner: &mut *state, now, epoch: EPOCH / 2, reach: self.reach };
+        self.program.hash_at(of_program);
         for leader in &self.leaders {
             let now = local(self.now, self.leader_rate);
             let state = &mut Relative { inner: &mut *state, now, epoch: EPOCH / 2, reach: self.reach };
@@ -211,23 +230,57 @@ impl Hash for State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Tick(u64),
-    Propose { leader: usize },
-    Accept { acceptor: usize },
-    Learn { holder: usize, view: ViewId },
+    Propose {
+        leader: usize,
+    },
+    Accept {
+        acceptor: usize,
+    },
+    Learn {
+        holder: usize,
+        view: ViewId,
+    },
     Post(usize),
-    Read { holder: usize, acceptor: usize },
+    Read {
+        holder: usize,
+        acceptor: usize,
+    },
     Install(usize),
-    Hear { holder: usize, base: ViewId },
+    Hear {
+        holder: usize,
+        base: ViewId,
+    },
     Die(usize),
     AppDies,
-    LeaderLearns { leader: usize, view: ViewId },
-    LeaderHears { leader: usize, base: ViewId },
-    Prove { leader: usize, who: Incarnation },
+    LeaderLearns {
+        leader: usize,
+        view: ViewId,
+    },
+    LeaderHears {
+        leader: usize,
+        base: ViewId,
+    },
+    Prove {
+        leader: usize,
+        who: Incarnation,
+    },
     Fence(usize),
     Fenced(usize),
     FenceFails(usize),
     Call(usize),
     Return(usize),
+    /// The cache vouches for a holder's view.
+    Vouch(usize),
+    /// The program reads the newest view in a region.
+    Look(Source),
+    /// It reads of which CLEAR the region knows.
+    LookCleared,
+    /// It asks whether that view is active: it reads the page.
+    UsePage,
+    /// It reads the fence.
+    UseFence,
+    /// It reads the clock.
+    Use,
 }
 
 impl Leases {
@@ -285,6 +338,10 @@ impl Leases {
             turns: turns.to_vec(),
             first_members: first_members.to_vec(),
             attached,
+            programs: false,
+            stepwise: false,
+            cache: None,
+            given_up: None,
             ticks: vec![TICK],
             leaders: 1,
             deaths: 0,
@@ -298,11 +355,33 @@ impl Leases {
         }
     }
 
+    /// The app attached to holder 0 is a program that decides by itself.
+    pub(crate) fn with_program(self) -> Self {
+        assert!(self.attached, "a program is attached to its agent");
+        Self { programs: true, ..self }
+    }
+
+    /// A holder of the first view is a lease cache.
+    pub(crate) fn with_cache(self, holder: usize) -> Self {
+        let mut first = View::clone(&self.first);
+        let caches = first.members.iter_mut().filter(|m| m.token == token(holder, 0));
+        caches.for_each(|m| m.kind = Kind::LeaseCache);
+        first.run_reach = first.reach();
+        Self { cache: Some(holder), first: Arc::new(first), ..self }
+    }
+
+    /// Before a recovery that knows the first view only, two more were decided, and cleared. A
+    /// coordinator still shows the last of them.
+    pub(crate) fn with_given_up(self) -> Self {
+        let next = |view: &View| view.successor(&Edit::default(), view.id, ActiveMutant::NONE);
+        Self { given_up: Some(Arc::new(next(&next(&self.first)))), ..self }
+    }
+
     pub(crate) fn init(&self) -> State {
         let now = Instant(EPOCH);
         let first = ViewId(FIRST);
-        let holders = self.first_members.iter().zip(&self.rates).map(|(&member, &rate)| {
-            let mut lease = Lease::new(&self.config.timing, Kind::Agent, self.config.mutant);
+        let holders = self.first_members.iter().zip(&self.rates).enumerate().map(|(h, (&member, &rate))| {
+            let mut lease = Lease::new(&self.config.timing, self.kind(h), self.config.mutant);
             if member {
                 lease.clear(first, now);
                 lease.learn(&self.first, now);
@@ -323,7 +402,7 @@ impl Leases {
         State {
             now,
             reach: lengthened(
-                Nanos(longest.max().unwrap_or(0).max(self.config.timing.lease.0)),
+                Nanos(longest.max().unwrap_or(0).max(self.first.reach().0)),
                 self.config.timing.drift_ppm,
             )
             .0,
@@ -331,6 +410,7 @@ impl Leases {
             views: vec![(Arc::clone(&self.first), 0b111)],
             holders: holders.collect(),
             app_alive: self.attached,
+            program: Program::default(),
             leaders: vec![self.leader(now); self.leaders],
             fences: Vec::new(),
             sent: BTreeSet::new(),
@@ -352,8 +432,24 @@ impl Leases {
         }
     }
 
-    pub(super) fn edit(&self, view: &View, turn: Turn) -> Edit {
-        let gone = |h: usize| incarnation(view, h).map(Change::Left).into_iter().collect();
+    fn kind(&self, holder: usize) -> Kind {
+        if self.cache == Some(holder) { Kind::LeaseCache } else { Kind::Agent }
+    }
+
+    /// The view after `view`. A recovery skips no number here, so that those of the two sides meet.
+    pub(super) fn successor(&self, view: &View, cleared: ViewId, turn: Turn) -> View {
+        if !matches!(turn, Turn::Recover) {
+            return view.successor(&self.edit(view, turn), cleared, self.config.mutant);
+        }
+        let others =
+            view.acceptors.iter().map(|a| Acceptor { proposer: a.proposer + ACCEPTORS as u16, ..*a });
+        let (id, next_incarnation) = (view.id.next(), view.next_incarnation);
+        let recovered = view.recovered(others.collect(), self.config.timing.lease_max);
+        View { id, base: id, next_incarnation, departed: Vec::new(), ..recovered }
+    }
+
+    fn edit(&self, view: &View, turn: Turn) -> Edit {
+        let gone = |h: usize| -> Vec<_> { incarnation(view, h).map(Change::Left).into_iter().collect() };
         match turn {
             Turn::Join(h) => Edit { admit: vec![newcomer(h, 0)], ..Edit::default() },
             Turn::Leave(h) => Edit { remove: gone(h), ..Edit::default() },
@@ -362,6 +458,11 @@ impl Leases {
             }
             Turn::Rejoin(h) => Edit { admit: vec![newcomer(h, 1)], ..Edit::default() },
             Turn::Lease(lease) => Edit { lease: Some(Nanos(lease)), ..Edit::default() },
+            Turn::LeaveWithCache(h) => {
+                let cache = self.cache.map(gone).unwrap_or_default();
+                Edit { remove: gone(h).into_iter().chain(cache).collect(), ..Edit::default() }
+            }
+            Turn::Recover => Edit::default(),
         }
     }
 }
@@ -384,10 +485,16 @@ impl State {
     /// believes no `base`.
     fn run(&self, id: ViewId) -> u8 {
         let protected = |view: &View| -> Vec<Incarnation> {
-            view.members.iter().filter(|m| m.kind != Kind::Coordinator).map(|m| m.incarnation).collect()
+            let acts = |kind| matches!(kind, Kind::Agent | Kind::App);
+            view.members.iter().filter(|m| acts(m.kind)).map(|m| m.incarnation).collect()
         };
         let views = &self.views[..=(id.0 - FIRST) as usize];
         1 + views.windows(2).filter(|pair| protected(&pair[0].0) != protected(&pair[1].0)).count() as u8
+    }
+
+    /// Whether the acceptors after this view have not been given up.
+    fn answer(&self, id: ViewId) -> bool {
+        self.view(id).retired == self.view(self.newest()).retired
     }
 
     /// Who accepted this slot's value.
