@@ -194,7 +194,8 @@ if [ "$VM_INDEX" = 2 ]; then
   kill -9 "$gateway"
   wait "$gateway" 2>/dev/null || true
   misses_gateway() {
-    { on 2 status || true; } 2>&1 | grep -q "the gateway of this host is down: drills, halts"
+    on 2 status >missed.txt 2>&1 || true
+    grep -q "the gateway of this host is down: drills, halts" missed.txt
   }
   until_true "the status to miss the gateway" misses_gateway
   met gone
