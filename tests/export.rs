@@ -616,9 +616,18 @@ impl Prometheus {
     }
 
     /// Holds that no alert has fired so far, and that no expression of one was true. Those about the pauses of
-    /// a busy machine may be true for a moment: they wait for a minute or more before they fire.
+    /// a busy machine, and about an exporter that is not scraped yet, may be true for a moment: they wait for a
+    /// minute or more before they fire.
     fn has_raised_nothing(&self) {
-        const OF_PAUSES: [&str; 3] = ["ObolLeaseMarginThin", "ObolRenewalsLate", "ObolFalseSuspicions"];
+        const OF_PAUSES: [&str; 7] = [
+            "ObolLeaseMarginThin",
+            "ObolRenewalsLate",
+            "ObolFalseSuspicions",
+            "ObolDegraded",
+            "ObolProcessStale",
+            "ObolUnavailable",
+            "ObolExporterMissing",
+        ];
         let raised = self.query("count_over_time(ALERTS[10m])");
         let is_of_pause = |alert: &Value| {
             let labels = &alert["metric"];

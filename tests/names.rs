@@ -119,7 +119,7 @@ fn of_two_processes_of_one_name_at_once_on_two_hosts_one_gets_it() {
 #[test]
 fn a_program_is_not_started_again_beside_its_successor_on_another_host() {
     // Long enough for the successor to join.
-    const BACKOFF: [&str; 4] = ["--restart-backoff", "15s", "--restart-backoff-max", "15s"];
+    const BACKOFF: [&str; 4] = ["--restart-backoff", "30s", "--restart-backoff-max", "30s"];
     let (root, _up) = Root::with_cluster(&["--hosts", "3"]);
     root.healthy();
     let (lives, end) = (root.note("lives"), root.note("end"));

@@ -53,7 +53,7 @@ fn drills_that_ship_pass_on_a_fresh_cluster() {
 fn the_drill_of_an_agent_that_dies_alone_passes_on_one_host_and_across_hosts() {
     for arguments in [&["--apps", "3"][..], &["--hosts", "3"]] {
         let (root, _up) = Root::with_cluster(arguments);
-        let journal = passes(&root, &["agent", "--count", "3"], || ());
+        let journal = passes(&root, &["agent", "--count", "9"], || ());
         let judged = journal["judged"].as_array().expect("bounds");
         assert!(judged.iter().any(|one| one["of"] == "p50" && one["holds"] == true), "{journal:#}");
     }

@@ -25,7 +25,7 @@ fn a_stage_that_fails_is_killed_or_skips_a_check_is_not_said_to_hold() {
     let run = |stages: &[&str]| {
         let mut command = Command::new("bash");
         command.arg(home.path().join("run")).env("OBOL_VM_CACHE", home.path().join("cache"));
-        // What these stages skip is no check of the run that this test is part of.
+        // `.ci/run` must not count what these stages skip.
         command.env_remove(obol_checks::SKIPS);
         for stage in stages {
             command.args(["--only", stage]);

@@ -640,7 +640,10 @@ impl Driver {
                     continue;
                 }
                 let wanted = self.program_name(node, seat);
-                if member.is_none() && newest.members.iter().any(|m| m.name == wanted) {
+                if self.scenario.namesakes
+                    && member.is_none()
+                    && newest.members.iter().any(|m| m.name == wanted)
+                {
                     continue;
                 }
                 live.push(program.address());

@@ -290,7 +290,7 @@ impl Supervisor<'_> {
             if self.is_stopped_within(pause) {
                 return Ok(code);
             }
-            // While it was no member, another one of its name may have been admitted.
+            // Another one of its name may have been admitted meanwhile.
             if let Some(refusal) = self.successor() {
                 self.refusal = Some(refusal);
                 return Ok(code);

@@ -44,7 +44,10 @@ until_true "the cluster's file" test -e /mnt/cluster.toml
 
 trap '[ "$?" = 0 ] || tail -n 30 ./*.log' EXIT
 gateway() { # HOST
-  on "$1" gateway 2>>"gateway-$1.log" &
+  local root=$ROOT
+  [ "$1" != 3 ] || root=$ROOT-3
+  # Not by `on`: what is killed is the program, and not a shell that runs it.
+  OBOL_ROOT=$root ./obol gateway 2>>"gateway-$1.log" &
   gateway=$!
 }
 for host in $hosts; do
@@ -147,7 +150,7 @@ END
     status=0
     on 1 drill run ./two.toml --count 1 --out "report-$try" --ssh-config /tmp/ssh-config --ssh-program /tmp/obol >drill.txt 2>&1 ||
       status=$?
-    [ "$status" = 4 ] || break
+    [[ $status = [46] ]] || break
     until_true "a whole cluster" whole
   done
   cat drill.txt
@@ -168,7 +171,7 @@ met whole-again
 # The second VM halts drills on all hosts.
 if [ "$VM_INDEX" = 2 ]; then
   on 2 drill halt --reason "the sale is on" >halt.txt 2>&1 || fail "$(cat halt.txt)"
-  grep -q "halted on hosts 1, 2, 3" halt.txt || fail "$(cat halt.txt)"
+  grep -q "are halted on all 3 hosts" halt.txt || fail "$(cat halt.txt)"
   met halted
   met refused
   on 2 drill resume >resume.txt 2>&1 || fail "$(cat resume.txt)"

@@ -29,7 +29,7 @@ unit() {
 }
 
 gateway() { # HOST
-  on "$1" gateway 2>>"obol-gateway-$1.log" &
+  OBOL_ROOT=/dev/shm/host-$1 ./obol gateway 2>>"obol-gateway-$1.log" &
   pid[gateway-$1]=$!
 }
 
