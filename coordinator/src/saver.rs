@@ -8,7 +8,6 @@ use obol_fabric::host::{Cluster, Observed};
 use obol_membership::View;
 use obol_node::saved_view;
 use obol_term::file;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -99,8 +98,5 @@ impl Source {
 /// Replaces a file atomically: after a failure either the old or the new one is there whole.
 /// Devices, links and directories are refused: a view that was written there could not be found again.
 pub fn save(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    if fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "is not a regular file"));
-    }
-    file::replace(path, bytes)
+    file::replace_whole(path, bytes)
 }

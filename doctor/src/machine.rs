@@ -138,7 +138,10 @@ fn limited(groups: &str, top: &Path) -> Option<(PathBuf, Limit)> {
         let mut parts = line.splitn(3, ':').skip(1);
         let (controllers, group) = (parts.next()?, parts.next()?);
         let top = match controllers {
-            "" => top.to_owned(),
+            // Where both versions are mounted, `top` has the controllers of version 1.
+            "" => {
+                Some(top.join("unified")).filter(|hybrid| hybrid.is_dir()).unwrap_or_else(|| top.to_owned())
+            }
             list if list.split(',').any(|one| one == "cpu") => top.join(list),
             _ => return None,
         };
@@ -397,6 +400,19 @@ mod tests {
         assert_eq!(of(groups), None);
         put("cpu,cpuacct/c", &[("cpu.cfs_quota_us", "50000\n")]);
         assert_eq!(of(groups), Some(("cpu,cpuacct/c".into(), Limit::Of(50_000, 100_000))));
+    }
+
+    #[test]
+    fn a_host_with_both_versions_of_control_groups_has_those_of_version_2_in_a_directory_of_their_own() {
+        let top = tempfile::tempdir().expect("made");
+        for group in ["cpu/user", "unified/user/session"] {
+            std::fs::create_dir_all(top.path().join(group)).expect("made");
+        }
+        let groups = "3:cpu:/user\n0::/user/session\n";
+        assert!(good(&quota(groups, top.path())), "{:?}", quota(groups, top.path()));
+        let own = top.path().join("unified/user/session");
+        std::fs::write(own.join("cpu.max"), "20000 100000\n").expect("written");
+        assert_eq!(limited(groups, top.path()), Some((own, Limit::Of(20_000, 100_000))));
     }
 
     #[test]

@@ -128,7 +128,7 @@ pub struct Observer {
     of_this_host: bool,
     /// Whether the memory of their replicas is read as well.
     reads_replicas: bool,
-    /// Why other hosts cannot be read.
+    /// Why other hosts could not be read at the last attempt.
     trouble: Option<String>,
     /// Why those of other hosts that were not seen by the last look may run all the same.
     doubt: Option<String>,

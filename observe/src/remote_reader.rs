@@ -1,6 +1,6 @@
 //! READs regions of other hosts in threads of their own, because an unreachable host would block the
-//! caller. Each host has its own thread and connections, so one that is slow or silent delays no copy
-//! of another host's regions.
+//! caller. By gateways, each host has its own thread and connections, so one that is slow or silent delays
+//! no copy of another host's regions. A device that is open has memory locked, so that one serves all hosts.
 
 use obol_fabric::host::clock;
 use obol_fabric::remote::RegionCopy;
@@ -74,7 +74,8 @@ pub(crate) trait ReadRegion: Send + 'static {
     /// Reads a part of the space of its values, after that.
     fn read_values(&mut self, at: Address, part: Range<u32>) -> Result<Vec<u8>, LinkError>;
 
-    /// Whether the regions of a host answer together or not at all.
+    /// Whether the regions of a host answer together or not at all, and each host needs a reader. Otherwise
+    /// one reads all hosts.
     fn reads_by_host(&self) -> bool;
 }
 
@@ -149,39 +150,83 @@ impl State {
 /// Reads regions of other hosts.
 pub(crate) struct RemoteReader {
     interval: Duration,
-    /// By host.
+    /// By host. One that serves all hosts is that of the host it was opened for.
     threads: BTreeMap<u8, HostReader>,
+    /// Hosts that have no thread, why, and since when.
+    failed: BTreeMap<u8, (String, time::Instant)>,
 }
 
 impl RemoteReader {
     pub(crate) const fn new(interval: Duration) -> Self {
-        Self { interval, threads: BTreeMap::new() }
+        Self { interval, threads: BTreeMap::new(), failed: BTreeMap::new() }
     }
 
-    /// The last copies of these regions, by number. The regions of each host are READ independently of
-    /// all others, by a reader that `open` makes. Waits for the first READ of newly requested regions,
-    /// except of hosts that do not answer.
+    /// The last copies of these regions, by number. The regions of each host are READ by a reader that
+    /// `open` makes, independently of all others unless it serves all hosts. Waits for the first READ of
+    /// newly requested regions, except of hosts that do not answer. See [`RemoteReader::failure`] for hosts
+    /// without a reader.
     pub(crate) fn copies<R: ReadRegion>(
         &mut self,
         wanted: &BTreeMap<u8, Vec<Wanted>>,
         mut open: impl FnMut() -> Result<R, String>,
-    ) -> Result<BTreeMap<u32, Arc<RemoteCopy>>, String> {
-        for number in wanted.keys() {
-            if !self.threads.contains_key(number) {
-                let started = HostReader::start(open()?, self.interval);
-                self.threads.insert(*number, started.map_err(|error| error.to_string())?);
+    ) -> BTreeMap<u32, Arc<RemoteCopy>> {
+        self.failed.retain(|host, _| wanted.contains_key(host));
+        let mut by_thread: BTreeMap<u8, Vec<Wanted>> = BTreeMap::new();
+        for (host, regions) in wanted {
+            if let Some(thread) = self.thread_of(*host, &mut open) {
+                by_thread.entry(thread).or_default().extend_from_slice(regions);
             }
         }
         // All hosts are asked before any is waited for.
         for (number, host) in &self.threads {
-            host.want(wanted.get(number).map_or(&[], Vec::as_slice));
+            host.want(by_thread.get(number).map_or(&[], Vec::as_slice));
         }
         let until = time::Instant::now() + FIRST_READ_TIMEOUT;
         for host in self.threads.values() {
             host.wait(until);
         }
         // Taken at the end, so that a host that was waited for makes no copy of another one old.
-        Ok(self.threads.values().flat_map(HostReader::copies).collect())
+        self.threads.values().flat_map(HostReader::copies).collect()
+    }
+
+    /// The thread that READs a host, started if there is none. After a failure it is not tried again at once.
+    fn thread_of<R: ReadRegion>(
+        &mut self,
+        host: u8,
+        open: &mut impl FnMut() -> Result<R, String>,
+    ) -> Option<u8> {
+        let for_all = || self.threads.iter().find(|(_, thread)| !thread.by_host).map(|(number, _)| *number);
+        let known = if self.threads.contains_key(&host) { Some(host) } else { for_all() };
+        if known.is_some() {
+            self.failed.remove(&host);
+            return known;
+        }
+        if self.failed.get(&host).is_some_and(|(_, since)| since.elapsed() < RETRY_INTERVAL) {
+            return None;
+        }
+        let started = open()
+            .and_then(|reader| HostReader::start(reader, self.interval).map_err(|error| error.to_string()));
+        match started {
+            Ok(thread) => {
+                self.failed.remove(&host);
+                self.threads.insert(host, thread);
+                Some(host)
+            }
+            Err(error) => {
+                self.failed.insert(host, (error, time::Instant::now()));
+                None
+            }
+        }
+    }
+
+    /// Why a host could not be READ at the last call of [`RemoteReader::copies`].
+    pub(crate) fn failure(&self, host: u8) -> Option<&str> {
+        self.failed.get(&host).map(|(error, _)| error.as_str())
+    }
+
+    /// Why hosts could not be READ at that call: that of the first one.
+    pub(crate) fn trouble(&self) -> Option<&str> {
+        self.failed.values().next().map(|(error, _)| error.as_str())
     }
 
     /// The last copy of a region, if it is wanted.
@@ -206,20 +251,23 @@ impl RemoteReader {
     }
 }
 
-/// The regions of one host, and the thread that READs them.
+/// The regions of one host, or of all, and the thread that READs them.
 struct HostReader {
+    /// Whether it READs one host.
+    by_host: bool,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl HostReader {
     fn start(reader: impl ReadRegion, interval: Duration) -> std::io::Result<Self> {
+        let by_host = reader.reads_by_host();
         let shared = Arc::new(Shared::default());
         let of_thread = Arc::clone(&shared);
         let thread = thread::Builder::new()
             .name("obol-look".to_owned())
             .spawn(move || read(reader, interval, &of_thread))?;
-        Ok(Self { shared, thread: Some(thread) })
+        Ok(Self { by_host, shared, thread: Some(thread) })
     }
 
     /// Requests these regions, and no others.
@@ -318,6 +366,7 @@ fn read(mut reader: impl ReadRegion, interval: Duration, shared: &Shared) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     /// A host: region 2 does not answer before the test lets it, all others are not there.
@@ -364,22 +413,27 @@ mod tests {
 
     impl Fixture {
         fn new() -> Self {
-            Self::with(true)
+            let ((release, released), (asking, asked)) = (channel(), channel());
+            let host = |release| Host { by_host: true, release, asked: asking.clone() };
+            Self::with([None, Some(released), None].map(host).into(), release, asked)
         }
 
-        fn with(by_host: bool) -> Self {
+        /// One with a device, which can be opened once.
+        fn by_device() -> Self {
             let ((release, released), (asking, asked)) = (channel(), channel());
-            let host = |release| Host { by_host, release, asked: asking.clone() };
-            let hosts = [None, Some(released), None].map(host);
+            Self::with(vec![Host { by_host: false, release: Some(released), asked: asking }], release, asked)
+        }
+
+        fn with(hosts: Vec<Host>, release: Sender<()>, asked: Receiver<(u32, Instant)>) -> Self {
             let wanted = (1..=3).map(|host| (host, vec![wanted(host.into())])).collect();
             let reader = RemoteReader::new(Duration::from_millis(1));
-            Self { reader, wanted, hosts: hosts.into(), release, asked }
+            Self { reader, wanted, hosts, release, asked }
         }
 
         fn copies(&mut self) -> BTreeMap<u32, Arc<RemoteCopy>> {
             let hosts = &mut self.hosts;
             let open = || hosts.pop().ok_or_else(|| "no more hosts".to_owned());
-            self.reader.copies(&self.wanted, open).expect("started")
+            self.reader.copies(&self.wanted, open)
         }
     }
 
@@ -436,16 +490,38 @@ mod tests {
     }
 
     #[test]
-    fn by_a_device_the_other_regions_of_a_host_are_read_beside_one_that_does_not_answer() {
-        let mut fixture = Fixture::with(false);
+    fn by_a_device_the_other_regions_are_read_beside_one_that_does_not_answer() {
+        let mut fixture = Fixture::by_device();
         fixture.wanted.insert(2, vec![wanted(2), wanted(4)]);
         fixture.copies();
+        assert_eq!(fixture.reader.threads.len(), 1, "one serves all hosts");
+        assert_eq!(fixture.reader.trouble(), None);
         fixture.release.send(()).expect("the thread waits");
-        let state = &fixture.reader.threads[&2].shared;
+        let state = &fixture.reader.threads[&1].shared;
         let mut locked = state.state.lock();
-        state.changed.wait_while(&mut locked, |state| state.copies.len() < 2);
+        state.changed.wait_while(&mut locked, |state| state.copies.len() < 4);
         assert!(locked.copies[&2].is_silent() && !locked.copies[&4].is_silent());
         drop(locked);
-        assert!(fixture.asked.try_iter().any(|(region, _)| region == 4));
+        let asked: BTreeSet<u32> = fixture.asked.try_iter().map(|(region, _)| region).collect();
+        assert_eq!(asked, BTreeSet::from([1, 2, 3, 4]));
+    }
+
+    #[test]
+    fn a_reader_that_cannot_be_opened_leaves_the_other_hosts_readable_and_is_opened_later() {
+        let mut fixture = Fixture::new();
+        let mut hosts = [fixture.hosts.pop(), None, fixture.hosts.remove(0).into()].into_iter();
+        let open = || hosts.next().flatten().ok_or_else(|| "no memory".to_owned());
+        let copies = fixture.reader.copies(&fixture.wanted, open);
+        assert_eq!(copies.keys().collect::<Vec<_>>(), [&1, &3]);
+        let failed = [1, 2, 3].map(|host| fixture.reader.failure(host));
+        assert_eq!(failed, [None, Some("no memory"), None]);
+        assert_eq!(fixture.reader.trouble(), Some("no memory"));
+        // The pause after the failure is over.
+        let since = time::Instant::now().checked_sub(RETRY_INTERVAL).expect("the clock is past it");
+        fixture.reader.failed.get_mut(&2).expect("failed").1 = since;
+        fixture.release.send(()).expect("not closed");
+        let copies = fixture.copies();
+        assert!(copies.contains_key(&2), "{copies:?}");
+        assert_eq!(fixture.reader.trouble(), None);
     }
 }

@@ -6,9 +6,10 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::Serialize;
 use std::fmt;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, ErrorKind, IsTerminal as _, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -87,14 +88,20 @@ pub fn go_on_unread() {
 /// What Linux reports of a terminal that was closed.
 const EIO: i32 = 5;
 
-/// Whether an error of writing means that nobody reads: the pipe, or the terminal, is gone.
-fn is_unread(error: &io::Error) -> bool {
-    error.kind() == ErrorKind::BrokenPipe || error.raw_os_error() == Some(EIO)
+/// Whether an error of writing to `out` means that nobody reads: the pipe, or the terminal, is gone. From a
+/// file it is of its disk.
+fn is_unread(error: &io::Error, out: impl AsFd) -> bool {
+    error.kind() == ErrorKind::BrokenPipe || error.raw_os_error() == Some(EIO) && is_character_device(out)
+}
+
+fn is_character_device(out: impl AsFd) -> bool {
+    let file = out.as_fd().try_clone_to_owned().map(File::from);
+    file.and_then(|file| file.metadata()).is_ok_and(|found| found.file_type().is_char_device())
 }
 
 fn unread(written: io::Result<()>) -> io::Result<()> {
     match written {
-        Err(error) if is_unread(&error) && GOES_ON_UNREAD.load(Ordering::Relaxed) => Ok(()),
+        Err(error) if is_unread(&error, io::stdout()) && GOES_ON_UNREAD.load(Ordering::Relaxed) => Ok(()),
         written => written,
     }
 }
@@ -250,6 +257,15 @@ mod tests {
         drop(reader);
         assert_eq!(has_reader(&writer).expect_err("nobody reads").kind(), ErrorKind::BrokenPipe);
         has_reader(tempfile::tempfile().expect("made")).expect("a file needs no reader");
+    }
+
+    #[test]
+    fn an_input_output_error_means_a_closed_terminal_only_where_a_terminal_can_be() {
+        let error = io::Error::from_raw_os_error(EIO);
+        assert!(is_unread(&error, File::open("/dev/null").expect("a character device")));
+        assert!(!is_unread(&error, tempfile::tempfile().expect("made")));
+        let (_reader, writer) = io::pipe().expect("a pipe");
+        assert!(!is_unread(&error, &writer) && is_unread(&ErrorKind::BrokenPipe.into(), &writer));
     }
 
     #[test]

@@ -36,6 +36,12 @@ const GROUPS: u32 = Group::Coordinators.bit() | Group::Everyone.bit() | Group::D
 /// The same where members take their datagrams from RDMA devices, and none from their lanes.
 const GROUPS_BESIDE_DEVICES: u32 = Group::Drills.bit();
 
+/// Whether a region of this host is a member's, by its groups.
+fn is_member(links: &Links, at: Seat) -> bool {
+    let entry = links.regions.cluster.table.get(at.region);
+    entry.is_some_and(|entry| entry.role.groups & GROUPS & !GROUPS_BESIDE_DEVICES != 0)
+}
+
 /// The longest annotation: of a rollout, with a line for each limit and for each that does not hold.
 const NOTE_BYTES_MAX: usize = 4096;
 /// The longest question.
@@ -383,6 +389,11 @@ impl Server {
                 0
             }
             Request::Datagram { .. } | Request::Multicast { .. } if !session.role.may_send() => {
+                self.counts.add(GatewayCounter::Denied);
+                1
+            }
+            // Nobody would empty its lanes.
+            Request::Datagram { to, .. } if self.config.devices && is_member(&self.links, to) => {
                 self.counts.add(GatewayCounter::Denied);
                 1
             }

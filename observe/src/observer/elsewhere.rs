@@ -51,7 +51,8 @@ impl Observer {
 
     /// The last copies of regions of other hosts.
     pub(super) fn remote_copies(&mut self, owners: &[Member]) -> BTreeMap<u32, Arc<RemoteCopy>> {
-        if owners.is_empty() || self.of_this_host || self.trouble.is_some() {
+        if owners.is_empty() || self.of_this_host {
+            self.trouble = None;
             return BTreeMap::new();
         }
         let area = Area::of(self.cluster.layout());
@@ -74,14 +75,9 @@ impl Observer {
             let reader = self.deployment.reader(&self.cluster).map_err(|error| error.to_string())?;
             reader.ok_or_else(|| "this cluster has no network".to_owned())
         };
-        match remotes.reader.copies(&wanted, open) {
-            Ok(copies) => copies,
-            Err(error) => {
-                self.remotes = None;
-                self.trouble = Some(error);
-                BTreeMap::new()
-            }
-        }
+        let copies = remotes.reader.copies(&wanted, open);
+        self.trouble = remotes.reader.trouble().map(str::to_owned);
+        copies
     }
 
     /// The last copy of a region of another host; `None` if there is none. It has the memory of a
@@ -220,7 +216,7 @@ impl Observer {
         let owners = self.owners_elsewhere(newest.as_ref());
         let copies = self.remote_copies(&owners);
         let Some(remotes) = &mut self.remotes else {
-            let trouble = self.trouble.as_deref().unwrap_or("this host has no RDMA device");
+            let trouble = "this host has no RDMA device";
             let unread = |member: &Member| {
                 let host = self.deployment.host_of(member.address.region);
                 UnreadEvents { member: member.name, host, why: trouble.to_owned() }
@@ -240,7 +236,8 @@ impl Observer {
                     continue;
                 }
                 None => {
-                    self.unread.push(unread_for("no answer yet".to_owned()));
+                    let failure = host.and_then(|host| remotes.reader.failure(host));
+                    self.unread.push(unread_for(failure.unwrap_or("no answer yet").to_owned()));
                     continue;
                 }
             };

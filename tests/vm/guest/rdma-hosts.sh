@@ -141,7 +141,7 @@ probe = "processes.up"
 
 [[step]]
 name = "freeze"
-max_cue_skew = "5s"
+max_cue_skew = "1s"
 fault = { kind = "freeze", for = "5s", target = ["here", "there"] }
 END
   met can-log-in
