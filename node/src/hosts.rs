@@ -170,7 +170,9 @@ impl Hosts {
                 Fabric::Ip { .. } => SocketAddr::new(*address, self.port),
             })
             .collect();
-        let beside_file = |keys: &Path| origin.parent().unwrap_or(origin).join(keys);
+        // Processes of the cluster run in directories of their own, as a fault agent that ssh starts.
+        let absolute = std::path::absolute(origin).unwrap_or_else(|_| origin.to_owned());
+        let beside_file = |keys: &Path| absolute.parent().unwrap_or(&absolute).join(keys);
         let network = Network {
             id: self.id,
             host: u8::try_from(host + 1).unwrap_or(u8::MAX),

@@ -168,6 +168,15 @@ fn one_mistake_is_one_problem_and_what_follows_from_it_is_not_reported() {
 }
 
 #[test]
+fn keys_beside_a_file_with_a_relative_path_are_found_from_any_directory() {
+    let text = THREE.replace("keys = \"none\"", "keys = \"keys\"");
+    let hosts = Hosts::parse(&text, Path::new("c.toml")).expect("a good file");
+    let network = hosts.deployment(0, Path::new("c.toml")).expect("a deployment").network.expect("a network");
+    let keys = network.keys().expect("it has keys");
+    assert_eq!(keys, std::env::current_dir().expect("one").join("keys"));
+}
+
+#[test]
 fn over_rdma_the_file_says_by_what_the_hosts_know_each_other() {
     let keys = |text: &str| {
         let hosts = Hosts::parse(text, Path::new("/etc/obol/c.toml")).expect("a good file");
