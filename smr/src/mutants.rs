@@ -85,9 +85,6 @@ pub enum Mutant {
     SaveLate,
     /// A replica continues a snapshot with that of another provider. (14)
     SnapshotsMixed,
-    /// A replica leaves a provider that has begun, if the snapshot takes longer than one may take to begin.
-    /// (12)
-    ProviderLeftEarly,
     /// A replica continues alone on an operator's word although a majority of the voters is there. (2)
     ContinuesBesideOthers,
     /// A leader that continues alone gives up what it has not applied. (2)

@@ -439,9 +439,7 @@ impl<S: Service> Loader<S> {
             return Ok(false);
         };
         let mutant = replicated.state.mutant;
-        if !mutant.has(Mutant::ProviderLeftEarly) {
-            self.unheard = None;
-        }
+        self.unheard = None;
         if !may_load || head.chunk != self.chunks && !is_mixed(mutant) {
             return Ok(false);
         }

@@ -610,12 +610,6 @@ mod mutants {
         is_caught(Mutant::SnapshotsMixed, &[1, 3, 6, 12, 14]);
     }
 
-    /// A state of many chunks takes longer than a provider may take to begin.
-    #[test]
-    fn a_provider_that_is_left_although_it_has_begun() {
-        is_caught(Mutant::ProviderLeftEarly, &[12]);
-    }
-
     #[test]
     fn a_leader_whose_clock_is_behind_the_log() {
         is_caught(Mutant::StampsOfOneClock, &[13]);
