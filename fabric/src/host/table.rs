@@ -65,7 +65,7 @@ pub struct Origin {
     /// The same on all hosts of the cluster, and of no other cluster, including earlier ones of the
     /// same name.
     pub nonce: u64,
-    /// This host's number, from 1 to [`HOST_MAX`]; 0 if the cluster stays within this host.
+    /// This host's number, from 1 to [`HOST_MAX`](crate::host::numbers::HOST_MAX); 0 if the cluster stays within this host.
     pub host: u8,
 }
 
