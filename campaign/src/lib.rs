@@ -26,6 +26,7 @@ mod role;
 mod runner;
 mod scenario;
 mod script;
+mod shards;
 mod shrink;
 mod split;
 mod targeted;
@@ -44,4 +45,5 @@ pub use report::{
 pub use runner::{Run, replay, run};
 pub use scenario::{CANARY_EVERY, SWEEP_EVERY, SWEEP_PERMILLE, Scenario, Trial};
 pub use script::{Script, ScriptError, plant};
+pub use shards::{Shard, ShardError, build, index_from, merge};
 pub use shrink::{Shrunk, shrink};

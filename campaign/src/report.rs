@@ -6,7 +6,7 @@ use super::scenario::Trial;
 use obol_fabric::host::sched::thread_usage;
 use obol_membership::ActiveMutant;
 use parking_lot::Mutex;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -21,8 +21,10 @@ const THROUGHPUT_TIME: Duration = Duration::from_secs(1);
 const HOUR: f64 = 3.6e12;
 
 /// The seeds of a campaign.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
+    /// The program that runs it, for the report.
+    pub build: String,
     /// How many.
     pub seeds: u64,
     /// The first. The last, `first + seeds - 1`, must be a `u64` as well.
@@ -33,7 +35,7 @@ pub struct Options {
 }
 
 /// A seed that violated an invariant, or a canary that did not.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     pub seed: u64,
     /// The row of the table of invariants.
@@ -45,14 +47,21 @@ pub struct Failure {
     pub what: String,
 }
 
-/// The results of a campaign.
-#[derive(Clone, Debug, Serialize)]
+/// The results of a campaign, or of some shards of one.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
+    /// The program that ran it; reports of different ones are not merged.
+    pub build: String,
+    /// The first seed.
+    #[serde(rename = "seed")]
+    pub first: u64,
     /// Seeds run, canaries included.
     pub seeds: u64,
     /// Views that removed a failed member.
     pub failovers: u64,
     /// Simulated time.
+    pub simulated_ns: u64,
+    /// The same in hours.
     pub simulated_hours: f64,
     /// Seeds that violated an invariant, and canaries that did not.
     pub violations: u64,
@@ -60,10 +69,10 @@ pub struct Report {
     /// did.
     pub upper_bound_95: f64,
     /// Paths that no seed took.
-    pub marks_missing: Vec<&'static str>,
+    pub marks_missing: Vec<String>,
     /// How many seeds took each path, and the first of them.
     pub marks: Vec<Reached>,
-    /// Elapsed time.
+    /// Elapsed time; of shards, the sum.
     #[serde(rename = "wall_s")]
     pub wall_seconds: f64,
     /// Processor time of all threads together.
@@ -86,76 +95,45 @@ impl Report {
     pub fn is_clean(&self) -> bool {
         self.violations == 0 && (self.seeds < MARKS_FROM_SEEDS || self.marks_missing.is_empty())
     }
-}
 
-/// A path, and the seeds that took it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Reached {
-    pub mark: &'static str,
-    /// How many seeds.
-    pub seeds: u64,
-    /// The first of them; `None` if no seed took it.
-    pub first: Option<u64>,
-}
-
-impl Reached {
-    fn none() -> Vec<Self> {
-        Mark::ALL.iter().map(|(mark, _)| Self { mark, seeds: 0, first: None }).collect()
-    }
-}
-
-/// A step of the sweep of clock rates.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct DriftSweepStep {
-    /// Clock error, in permille of the drift bound.
-    pub permille: u32,
-    /// Seeds run.
-    pub seeds: u64,
-    /// Of these, seeds in which two incompatible views were active at once.
-    pub overlapped: u64,
-}
-
-struct Sum {
-    failovers: u64,
-    time: u64,
-    seeds: u64,
-    canaries: u64,
-    recovery: u64,
-    marks: Vec<Reached>,
-    sweep: BTreeMap<u32, DriftSweepStep>,
-    failures: Vec<Failure>,
-}
-
-impl Default for Sum {
-    fn default() -> Self {
+    pub(crate) fn empty(build: String, first: u64) -> Self {
         Self {
-            failovers: 0,
-            time: 0,
+            build,
+            first,
             seeds: 0,
-            canaries: 0,
-            recovery: 0,
-            marks: Reached::none(),
-            sweep: BTreeMap::new(),
+            failovers: 0,
+            simulated_ns: 0,
+            simulated_hours: 0.0,
+            violations: 0,
+            upper_bound_95: 1.0,
+            marks_missing: Vec::new(),
+            marks: Mark::ALL
+                .iter()
+                .map(|(mark, _)| Reached { mark: (*mark).to_owned(), seeds: 0, first: None })
+                .collect(),
+            wall_seconds: 0.0,
+            cpu_seconds: 0.0,
             failures: Vec::new(),
+            canaries: 0,
+            clock_sweep: Vec::new(),
+            failovers_per_second_per_core: 0.0,
+            recovery_permille_max: 0,
         }
     }
-}
 
-impl Sum {
     fn add(&mut self, run: Run) {
         self.seeds += 1;
         self.failovers += run.failovers;
-        self.time += run.time;
+        self.simulated_ns += run.time;
         for (reached, (_, mark)) in self.marks.iter_mut().zip(Mark::ALL) {
             if run.marks.has(*mark) {
                 reached.seeds += 1;
                 reached.first = Some(reached.first.map_or(run.seed, |first| first.min(run.seed)));
             }
         }
-        self.recovery = self.recovery.max(run.recovery_permille);
+        self.recovery_permille_max = self.recovery_permille_max.max(run.recovery_permille);
         if let Trial::Sweep(permille) = run.trial {
-            let step =
-                self.sweep.entry(permille).or_insert(DriftSweepStep { permille, seeds: 0, overlapped: 0 });
+            let step = self.sweep_step(permille);
             step.seeds += 1;
             step.overlapped += u64::from(run.overlaps > 0);
         }
@@ -166,14 +144,59 @@ impl Sum {
                     Some(violation) => format!("the canary should violate row 5 or 10, not: {violation}"),
                     None => "the canary survived: the oracle does not detect overlaps".to_owned(),
                 };
-                self.failures.push(Failure { seed: run.seed, row: 5, time: run.time, what });
+                self.fail(Failure { seed: run.seed, row: 5, time: run.time, what });
             }
-            (_, Some(v)) => {
-                self.failures.push(Failure { seed: run.seed, row: v.row, time: v.time, what: v.what });
-            }
+            (_, Some(v)) => self.fail(Failure { seed: run.seed, row: v.row, time: v.time, what: v.what }),
             (_, None) => {}
         }
     }
+
+    fn fail(&mut self, failure: Failure) {
+        self.violations += 1;
+        self.failures.push(failure);
+    }
+
+    pub(crate) fn sweep_step(&mut self, permille: u32) -> &mut DriftSweepStep {
+        let at = self.clock_sweep.binary_search_by_key(&permille, |step| step.permille);
+        let at = at.unwrap_or_else(|at| {
+            self.clock_sweep.insert(at, DriftSweepStep { permille, seeds: 0, overlapped: 0 });
+            at
+        });
+        &mut self.clock_sweep[at]
+    }
+
+    /// Computes what follows from the sums.
+    pub(crate) fn conclude(mut self) -> Self {
+        self.failures.sort_by_key(|v| v.seed);
+        self.failures.truncate(FAILURES_MAX);
+        self.simulated_hours = self.simulated_ns as f64 / HOUR;
+        self.upper_bound_95 =
+            if self.violations == 0 { (3.0 / self.seeds.max(1) as f64).min(1.0) } else { 1.0 };
+        self.marks_missing = self.marks.iter().filter(|m| m.seeds == 0).map(|m| m.mark.clone()).collect();
+        self.failovers_per_second_per_core = rate(self.failovers, self.cpu_seconds);
+        self
+    }
+}
+
+/// A path, and the seeds that took it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reached {
+    pub mark: String,
+    /// How many seeds.
+    pub seeds: u64,
+    /// The first of them; `None` if no seed took it.
+    pub first: Option<u64>,
+}
+
+/// A step of the sweep of clock rates.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriftSweepStep {
+    /// Clock error, in permille of the drift bound.
+    pub permille: u32,
+    /// Seeds run.
+    pub seeds: u64,
+    /// Of these, seeds in which two incompatible views were active at once.
+    pub overlapped: u64,
 }
 
 /// Failovers for each second of processor time; 0 if that was too short to be measured.
@@ -187,7 +210,7 @@ pub fn campaign(options: &Options, progress: &(dyn Fn(u64) + Sync)) -> Report {
     let began = Instant::now();
     let threads = options.threads.max(1);
     let (next, done, busy) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
-    let sum = Mutex::new(Sum::default());
+    let sum = Mutex::new(Report::empty(options.build.clone(), options.first));
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
@@ -204,28 +227,10 @@ pub fn campaign(options: &Options, progress: &(dyn Fn(u64) + Sync)) -> Report {
             });
         }
     });
-    let wall = began.elapsed().as_secs_f64();
-    let busy = busy.into_inner() as f64 / 1e9;
-    let mut sum = std::mem::take(&mut *sum.lock());
-    sum.failures.sort_by_key(|v| v.seed);
-    let violations = sum.failures.len() as u64;
-    sum.failures.truncate(FAILURES_MAX);
-    Report {
-        seeds: sum.seeds,
-        failovers: sum.failovers,
-        simulated_hours: sum.time as f64 / HOUR,
-        upper_bound_95: if violations == 0 { (3.0 / sum.seeds.max(1) as f64).min(1.0) } else { 1.0 },
-        violations,
-        marks_missing: sum.marks.iter().filter(|m| m.seeds == 0).map(|m| m.mark).collect(),
-        marks: sum.marks,
-        wall_seconds: wall,
-        cpu_seconds: busy,
-        failures: sum.failures,
-        canaries: sum.canaries,
-        clock_sweep: sum.sweep.into_values().collect(),
-        failovers_per_second_per_core: rate(sum.failovers, busy),
-        recovery_permille_max: sum.recovery,
-    }
+    let mut sum = sum.into_inner();
+    sum.wall_seconds = began.elapsed().as_secs_f64();
+    sum.cpu_seconds = busy.into_inner() as f64 / 1e9;
+    sum.conclude()
 }
 
 /// The result for a planted bug.

@@ -1,6 +1,9 @@
 //! The campaign itself: it is repeatable, finds nothing in the shipped code, and can fail.
 
-use obol_campaign::{CANARY_EVERY, Options, SWEEP_EVERY, SWEEP_PERMILLE, Trial, campaign, run};
+use obol_campaign::{
+    CANARY_EVERY, Options, Report, SWEEP_EVERY, SWEEP_PERMILLE, Shard, ShardError, Trial, campaign,
+    index_from, merge, run,
+};
 use obol_membership::ActiveMutant;
 
 /// Debug builds are slow; the command runs many more.
@@ -16,12 +19,76 @@ fn the_same_seed_gives_the_same_run() {
     assert_ne!(run(3, ActiveMutant::NONE, false).hash, run(4, ActiveMutant::NONE, false).hash);
 }
 
+fn report(first: u64, seeds: u64) -> Report {
+    let options = Options { build: "one".to_owned(), seeds, first, threads: 2, plant: ActiveMutant::NONE };
+    campaign(&options, &|_| {})
+}
+
 #[test]
 fn a_small_campaign_finds_nothing() {
-    let report =
-        campaign(&Options { seeds: SEEDS, first: 1, threads: 2, plant: ActiveMutant::NONE }, &|_| {});
+    let report = report(1, SEEDS);
     assert!(report.is_clean(), "{:?}", report.failures);
     assert!(report.failovers > SEEDS);
+}
+
+/// Four shards, merged in any order from their JSON, are the campaign in one run.
+#[test]
+fn shards_add_up_to_one_run() {
+    let shards: Vec<Report> = [2, 0, 3, 1]
+        .map(|index| {
+            let shard = Shard::new(5, SEEDS - 2, index, 4).expect("one of four");
+            let json = serde_json::to_vec(&report(shard.first, shard.seeds)).expect("JSON");
+            serde_json::from_slice(&json).expect("a report")
+        })
+        .into();
+    let untimed = |report: Report| {
+        let report =
+            Report { wall_seconds: 0.0, cpu_seconds: 0.0, failovers_per_second_per_core: 0.0, ..report };
+        serde_json::to_value(report).expect("JSON")
+    };
+    let merged = merge(shards.clone()).expect("whole");
+    assert_eq!(untimed(merged), untimed(report(5, SEEDS - 2)));
+
+    let without = |index: usize| {
+        let mut left = shards.clone();
+        left.remove(index);
+        left
+    };
+    assert_eq!(merge(without(3)).expect_err("a gap"), ShardError::Gap { from: 15, to: 24 });
+    let twice = [shards.clone(), vec![shards[0].clone()]].concat();
+    assert_eq!(merge(twice).expect_err("an overlap"), ShardError::Overlap { seed: 25 });
+    let mut other = shards.clone();
+    other[2].build = "other".to_owned();
+    assert!(matches!(merge(other), Err(ShardError::Builds { .. })));
+    let mut other = shards.clone();
+    other[2].marks.pop();
+    assert_eq!(merge(other).expect_err("another list"), ShardError::Marks { first: 5, other: 34 });
+    let mut endless = shards;
+    endless[2].seeds = u64::MAX;
+    assert!(matches!(merge(endless), Err(ShardError::NoSuchSeeds { first: 34, .. })));
+    assert_eq!(merge(Vec::new()).expect_err("nothing"), ShardError::NoReport);
+}
+
+#[test]
+fn a_violation_of_one_shard_is_one_of_the_whole() {
+    let mut shard = report(1, 1);
+    assert!(shard.is_clean());
+    shard.violations = 1;
+    assert!(!merge(vec![shard, report(2, 1)]).expect("whole").is_clean());
+}
+
+#[test]
+fn batch_engines_number_their_tasks() {
+    let index = |set: &[(&str, &str)]| {
+        index_from(|name| set.iter().find(|(known, _)| *known == name).map(|(_, text)| (*text).to_owned()))
+    };
+    assert_eq!(index(&[("JOB_COMPLETION_INDEX", "3")]), Ok(3));
+    assert_eq!(index(&[("SLURM_ARRAY_TASK_ID", "7"), ("SLURM_ARRAY_TASK_MIN", "1")]), Ok(6));
+    assert_eq!(index(&[("NOMAD_ALLOC_INDEX", "0")]), Ok(0));
+    assert_eq!(index(&[]), Err(ShardError::NoIndex));
+    assert!(matches!(index(&[("NOMAD_ALLOC_INDEX", "one")]), Err(ShardError::NotANumber { .. })));
+    assert!(matches!(Shard::new(1, 10, 4, 4), Err(ShardError::NoSuchShard { .. })));
+    assert!(matches!(Shard::new(1, 3, 0, 4), Err(ShardError::TooFewSeeds { .. })));
 }
 
 #[test]

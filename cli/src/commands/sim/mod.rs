@@ -8,7 +8,7 @@ mod reproductions;
 
 use crate::values::span;
 use clap::Subcommand;
-use obol_campaign::{DriftSweepStep, Options, Report, Script, Trial};
+use obol_campaign::{DriftSweepStep, Options, Report, Script, Shard, Trial};
 use obol_config::file;
 use obol_fabric::Name;
 use obol_membership::ActiveMutant;
@@ -32,6 +32,27 @@ pub(crate) enum Sim {
         /// Directory for the shrunk scenarios of violating seeds
         #[arg(long = "out", alias = "keep", value_name = "DIR", default_value = ".")]
         keep: PathBuf,
+        /// Run one of N parts of the seeds, as a task of a batch engine; merge the JSON of all parts
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+        shards: Option<u64>,
+        /// Which part, from 0 on
+        #[arg(long, value_name = "I", requires = "shards")]
+        index: Option<u64>,
+        /// Take it from JOB_COMPLETION_INDEX (Kubernetes), SLURM_ARRAY_TASK_ID or NOMAD_ALLOC_INDEX
+        #[arg(long, requires = "shards", conflicts_with = "index")]
+        index_from_env: bool,
+        /// Print one JSON object for scripts
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make one report from the JSON of all parts of a campaign; exit code 1 if an invariant is
+    /// violated
+    ///
+    /// Parts of different builds are refused, and gaps and overlaps of seeds.
+    Merge {
+        /// What `obol sim campaign --shards N --json` printed
+        #[arg(value_name = "FILE", required = true)]
+        reports: Vec<PathBuf>,
         /// Print one JSON object for scripts
         #[arg(long)]
         json: bool,
@@ -197,7 +218,27 @@ const PROGRESS_LINES: u64 = 20;
 
 pub(crate) fn run(_: &Path, _: Name, command: &Sim) -> Result<ExitCode, Failure> {
     match command {
-        Sim::Campaign { seeds, seed, keep, json } => run_campaign(*seeds, *seed, keep, *json),
+        Sim::Campaign { seeds, seed, keep, shards, index, index_from_env, json } => {
+            if seed.checked_add(seeds - 1).is_none() {
+                return Err(Failure::refused(format_args!(
+                    "--count {seeds} from --seed {seed} on go beyond the largest seed, {}",
+                    u64::MAX
+                )));
+            }
+            let shard = match (shards, index) {
+                (None, _) => Ok(Shard { first: *seed, seeds: *seeds }),
+                (Some(shards), Some(index)) => Shard::new(*seed, *seeds, *index, *shards),
+                (Some(shards), None) if *index_from_env => {
+                    obol_campaign::index_from(|name| std::env::var(name).ok())
+                        .and_then(|index| Shard::new(*seed, *seeds, index, *shards))
+                }
+                (Some(_), None) => {
+                    return Err(Failure::refused("--shards needs --index, or --index-from-env"));
+                }
+            };
+            run_campaign(shard.map_err(Failure::refused)?, keep, *json)
+        }
+        Sim::Merge { reports, json } => merge(reports, *json),
         Sim::Replay { what, mutant } => replay(what, mutant.as_deref()),
         Sim::Shrink { what, mutant, output, budget } => {
             shrink(what, mutant.as_deref(), output.as_deref(), *budget)
@@ -231,13 +272,7 @@ fn commit() -> String {
     )
 }
 
-fn run_campaign(seeds: u64, first: u64, keep: &Path, as_json: bool) -> Result<ExitCode, Failure> {
-    if first.checked_add(seeds - 1).is_none() {
-        return Err(Failure::refused(format_args!(
-            "--count {seeds} from --seed {first} on go beyond the largest seed, {}",
-            u64::MAX
-        )));
-    }
+fn run_campaign(Shard { first, seeds }: Shard, keep: &Path, as_json: bool) -> Result<ExitCode, Failure> {
     // Now, not after hours.
     if !keep.is_dir() {
         return Err(Failure::refused(format_args!("--out {}: there is no such directory", keep.display())));
@@ -250,7 +285,8 @@ fn run_campaign(seeds: u64, first: u64, keep: &Path, as_json: bool) -> Result<Ex
             let _ = output::remark(format_args!("{done} of {seeds} seeds"));
         }
     };
-    let options = Options { seeds, first, threads: threads(), plant: ActiveMutant::NONE };
+    let build = obol_campaign::build().map_err(Failure::failed_at(Path::new("/proc/self/exe")))?;
+    let options = Options { build, seeds, first, threads: threads(), plant: ActiveMutant::NONE };
     let report = obol_campaign::campaign(&options, &progress);
     let said = output::json_or(as_json, &report, print);
     for (number, v) in report.failures.iter().enumerate() {
@@ -271,6 +307,27 @@ fn run_campaign(seeds: u64, first: u64, keep: &Path, as_json: bool) -> Result<Ex
             }
             None => output::remark(format_args!("  replay: obol sim replay {}", v.seed))?,
         }
+    }
+    let code = if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    Ok(output::verdict(code, said))
+}
+
+/// Bytes of a report; one has a few thousand.
+const REPORT_BYTES_MAX: u64 = 4 << 20;
+
+fn merge(paths: &[PathBuf], as_json: bool) -> Result<ExitCode, Failure> {
+    let mut reports = Vec::new();
+    for path in paths {
+        let text = file::text(path, REPORT_BYTES_MAX, "report").map_err(Failure::refused_at(path))?;
+        reports.push(serde_json::from_str(&text).map_err(|e| {
+            Failure::refused(format_args!("{}: not a report of a campaign: {e}", path.display()))
+        })?);
+    }
+    let report = obol_campaign::merge(reports).map_err(Failure::refused)?;
+    let said = output::json_or(as_json, &report, print);
+    for v in &report.failures {
+        output::remark(format_args!("seed {}: row {} at {} ns: {}", v.seed, v.row, v.time, v.what))?;
+        output::remark(format_args!("  replay: obol sim replay {}", v.seed))?;
     }
     let code = if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     Ok(output::verdict(code, said))
