@@ -127,7 +127,7 @@ slots! {
         /// Attempts to connect over RDMA that ended without a valid certificate of the cluster's
         /// authority.
         Strangers(45) = "strangers",
-        /// Processes that were not let in over RDMA because their certificate, cluster or layout did not
+        /// Processes that were not admitted over RDMA because their certificate, cluster or layout did not
         /// fit.
         ConnectionsRefused(46) = "connections_refused",
         /// Requests of connections over RDMA that showed no certificate before: without a ticket, or with

@@ -38,7 +38,7 @@ slots! {
         ClearedByWait = "cleared_by_wait",
         /// CLEARs that this process sent.
         ClearsSent = "clears_sent",
-        /// CLEARs that took effect on the own page before the wait had elapsed.
+        /// CLEARs that took effect on the page of this process before the wait had elapsed.
         ClearsUsed = "clears_used",
         /// Death notices sent.
         NoticesSent = "notices_sent",

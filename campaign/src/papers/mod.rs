@@ -1,7 +1,7 @@
 //! The papers' experiments with this program's state machines on a simulated
 //! [`Testbed`](obol_profiles::Testbed): failover times (uKharon, Table 2), timely renewals (Figure
 //! 3), and how both scale; failovers and latencies of Mu; DARE's formulas; and FiDe's tables. A
-//! testbed's parameters have their sources. `docs/papers.md` lists inputs and results.
+//! testbed's parameters have their sources. `docs/papers` lists inputs and results.
 
 mod cluster;
 mod dare;

@@ -1,4 +1,4 @@
-//! The reproduction of FiDe's tables: what is claimed in docs/papers.md.
+//! The reproduction of FiDe's tables: what is claimed in docs/papers/fide.md.
 
 use obol_campaign::papers::{Part, Reproduction, Row, fide};
 use obol_fide::perfect::{Hsuc, Huc, timed};

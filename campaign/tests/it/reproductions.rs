@@ -1,11 +1,11 @@
-//! Papers reproduced: figures within the deviation that `docs/papers.md` claims, and their
+//! Papers reproduced: figures within the deviation that `docs/papers` claims, and their
 //! repeatability.
 
 use obol_campaign::papers::{Mu, Reproduction, Row, dare, dare_svg, mu};
 use obol_profiles::Testbed;
 use std::sync::LazyLock;
 
-/// Few, in two clusters: percentiles of 1,000 are in `docs/papers.md`.
+/// Few, in two clusters: percentiles of 1,000 are in `docs/papers`.
 const FAILOVERS: u32 = 26;
 
 fn failovers(seed: u64, threads: usize) -> Mu {
