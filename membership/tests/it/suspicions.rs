@@ -2,7 +2,7 @@
 //! statement per test. The leader decides nothing meanwhile, so that a suspicion has no effect before the
 //! next one leads.
 
-use crate::instant::{Cluster, TIMING};
+use crate::instant::{Cluster, Happening, TIMING};
 use obol_fabric::{Evidence, Incarnation, Nanos};
 use obol_membership::ActiveMutant;
 use obol_membership::view::Reason;
@@ -58,6 +58,30 @@ fn a_suspicion_that_is_repeated_holds_though_repetitions_are_lost() {
     take_over(&mut cluster);
     assert!(cluster.view(1).member(accused).is_none());
     assert!([accuser, other].iter().all(|who| cluster.view(1).member(*who).is_some()));
+}
+
+#[test]
+fn a_death_that_was_reported_without_a_proof_was_none_if_the_member_is_heard_later() {
+    for heard_after in [None, Some(Nanos::ZERO), Some(LONG)] {
+        let mut cluster = cluster();
+        let [accuser, told, found] = members(&cluster, [3, 4, 5]);
+        let (at_told, at_found) = (cluster.nodes[4].address, cluster.nodes[5].address);
+        tell(&mut cluster, accuser, told, Reason::Deadbeat);
+        cluster.report(at_found, Evidence::Suspicion);
+        if let Some(span) = heard_after {
+            cluster.run(span);
+            for (from, who) in [(at_told, told), (at_found, found)] {
+                let heartbeat = || Happening::Datagram(from, Message::Heartbeat(who).encode());
+                cluster.nodes[..3].iter_mut().for_each(|node| node.inbox.push_back(heartbeat()));
+            }
+        }
+        cluster.run(LONG);
+        take_over(&mut cluster);
+        // What arrives early may have been sent before.
+        let stays = heard_after == Some(LONG);
+        assert!(cluster.view(1).member(accuser).is_some());
+        assert!([told, found].iter().all(|who| cluster.view(1).member(*who).is_some() == stays), "{stays}");
+    }
 }
 
 #[test]
