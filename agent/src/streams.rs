@@ -28,11 +28,10 @@ impl Views {
     /// The newest view if it was not returned yet. Does not block.
     pub fn poll(&mut self) -> Option<OwnView> {
         let own = self.handle.incarnation();
-        // Reading the number is much cheaper than decoding a known view.
-        if self.returned.is_some_and(|(id, whose)| whose == own && self.handle.view_id() <= Some(id)) {
+        let view = self.handle.view_of(own)?;
+        if self.returned.is_some_and(|(id, whose)| whose == own && view.id <= id) {
             return None;
         }
-        let view = self.handle.view_of(own)?;
         self.returned = Some((view.id, own));
         Some(view)
     }
