@@ -271,13 +271,18 @@ impl Coordinator {
 
     /// Installs a view, decided here or elsewhere.
     fn install<F: Fabric>(&mut self, view: &Arc<View>, frame: &[u8], now: Instant, fabric: &mut F) {
-        if view.id <= self.view().id {
-            return;
+        if view.id > self.view().id {
+            fabric.publish_view(view.id, frame);
+            self.follow_published(view, now, fabric);
         }
+    }
+
+    /// Installs a view that is published already.
+    fn follow_published<F: Fabric>(&mut self, view: &Arc<View>, now: Instant, fabric: &mut F) {
+        assert!(view.id > self.view().id, "views are installed in order");
         self.announce_held(fabric);
         let jump = view.id != self.view().id.next();
         self.peer.note_view(view.id, jump, now, fabric);
-        fabric.publish_view(view.id, frame);
         self.learn_clear(view.cleared, fabric);
         self.follow_joins(view, now, fabric);
         self.accusers.follow(&self.log.newest().view, view, &self.peer.config);
