@@ -191,8 +191,8 @@ impl Coordinator {
         change.filter(|change| requests::has_room(self.view(), *change, &self.peer.config))
     }
 
-    /// The next view that this leader will propose.
-    fn wanted(&self, now: Instant) -> View {
+    /// The next view that this leader will propose, and its frame.
+    fn wanted(&self, now: Instant) -> (Arc<View>, Arc<[u8]>) {
         let view = self.view();
         let remove = self
             .suspects
@@ -203,23 +203,22 @@ impl Coordinator {
             })
             .collect();
         let edit = self.requests.edit(remove, self.wanted_acceptor(now), view, &self.peer.config);
-        view.successor(&edit, self.cleared, self.peer.config.mutant)
+        self.successor(&edit)
     }
 
     fn propose<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        let next = self.wanted(now);
+        let (next, frame) = self.wanted(now);
         assert_eq!(next.id, self.engine.slot(), "a view is proposed for its own slot");
         assert_eq!(next.id, self.view().id.next(), "a view follows the newest one");
         fabric.record(Record::new(EventKind::Propose, next.id.0, 0));
         self.note_proposed(now);
-        let next = Arc::new(next);
         self.proposal = Some(Arc::clone(&next));
         if let Some(early) = self.early_clearing(&next, now) {
             self.early = Some(early);
         }
         let (early, config) = (self.early.as_ref().filter(|early| early.base() >= next.id), self.peer.config);
         let raise = |fabric: &mut F| early.into_iter().for_each(|early| early.raise_all(&config, fabric));
-        let outcome = self.engine.accept(next.to_frame(), raise, fabric);
+        let outcome = self.engine.accept(frame, raise, fabric);
         self.outcome(outcome, now, fabric);
     }
 
@@ -255,7 +254,7 @@ impl Coordinator {
                 fabric.count(Counter::Adoptions, 1);
                 self.note_proposed(now);
                 let own = if self.peer.config.mutant.has(Mutant::AnnounceOwnValue) {
-                    self.wanted(now).to_frame()
+                    self.wanted(now).1
                 } else {
                     Arc::from([])
                 };
