@@ -4,7 +4,6 @@
 //! own incarnation is stored. Nothing here writes to the region.
 
 use crate::lost::{Inactive, Lost};
-use crate::streams::{Failures, Views};
 use derive_more::Deref;
 use obol_fabric::host::{Region, clock};
 use obol_fabric::{Incarnation, Instant, Nanos, Page, ViewId, page};
@@ -127,18 +126,6 @@ impl MembershipHandle {
 
     pub(crate) fn view_id(&self) -> Option<ViewId> {
         self.region.reader().view_id()
-    }
-
-    /// The stream of views, beginning with the newest.
-    #[must_use]
-    pub fn views(&self) -> Views {
-        Views::new(self.clone())
-    }
-
-    /// The stream of failures of other members from now on.
-    #[must_use]
-    pub fn failures(&self) -> Failures {
-        Failures::new(self.clone())
     }
 
     /// Whether `view` is active for this program now: the program is a member of it, and no later
