@@ -5,7 +5,6 @@
 
 use crate::lost::{Inactive, Lost};
 use crate::statements::Statements;
-use crate::streams::{Failures, Views};
 use derive_more::Deref;
 use obol_fabric::host::{Region, clock};
 use obol_fabric::{Incarnation, Instant, Nanos, Page, ViewId, page};
@@ -153,18 +152,6 @@ impl MembershipHandle {
 
     fn view_id(&self) -> Option<ViewId> {
         self.view().map(|view| view.id)
-    }
-
-    /// The stream of views, beginning with the newest.
-    #[must_use]
-    pub fn views(&self) -> Views {
-        Views::new(self.clone())
-    }
-
-    /// The stream of failures of other members from now on.
-    #[must_use]
-    pub fn failures(&self) -> Failures {
-        Failures::new(self.clone())
     }
 
     /// Whether `view` is active for this program now: the program is a member of it, and no later

@@ -8,6 +8,20 @@ use obol_membership::view::Member;
 use obol_membership::{Change, Reason, View};
 use std::collections::VecDeque;
 
+impl MembershipHandle {
+    /// The stream of views, beginning with the newest.
+    #[must_use]
+    pub fn views(&self) -> Views {
+        Views::new(self.clone())
+    }
+
+    /// The stream of failures of other members from now on.
+    #[must_use]
+    pub fn failures(&self) -> Failures {
+        Failures::new(self.clone())
+    }
+}
+
 /// The views of a member in order, each newer than the one before. After a join the newest is
 /// returned again, because it belongs to another incarnation.
 ///

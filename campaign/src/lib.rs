@@ -7,7 +7,6 @@
 
 mod act;
 mod cluster;
-mod confirm;
 mod crash_loop;
 mod divided;
 mod driver;
@@ -29,9 +28,6 @@ mod script;
 mod shrink;
 mod split;
 mod targeted;
-mod uses;
-mod watcher;
-mod work;
 
 pub use act::{Act, Timed};
 pub use cluster::{Cluster, NodeSeat};
