@@ -2,6 +2,7 @@
 
 use crate::handle::{MembershipHandle, POLL_INTERVAL};
 use crate::lost::Lost;
+use crate::statements::Statements;
 use derive_more::Deref;
 use obol_fabric::host::{Attachment, Beat, Cluster, HostError, NameClaim, Presence, clock};
 use obol_fabric::version::Advice;
@@ -110,6 +111,8 @@ struct SeatRequest {
     cluster: Cluster,
     name: Name,
     beat: Beat,
+    /// The cluster whose parameters are known, and its bound on clock drift.
+    drift_ppm: (u64, u32),
 }
 
 impl Attached {
@@ -140,7 +143,7 @@ impl Attached {
     }
 
     fn seated(seat: Attachment, agent: Name, request: SeatRequest, claim: NameClaim) -> Self {
-        let handle = MembershipHandle::of_seat(seat.region().clone());
+        let handle = request.handle(&seat);
         Self { seat, agent, handle, request, asking: Mutex::default(), claim: Box::new(claim) }
     }
 
@@ -158,7 +161,7 @@ impl Attached {
         loop {
             let failed = match self.request.attach(self.agent) {
                 Ok(seat) => {
-                    self.handle = MembershipHandle::of_seat(seat.region().clone());
+                    self.handle = self.request.handle(&seat);
                     self.seat = seat;
                     return Ok(());
                 }
@@ -320,7 +323,15 @@ impl SeatRequest {
     fn of(site: &Site, name: Name) -> Self {
         let profile = &site.deployment.profile;
         let beat = Beat { every: profile.timing.heartbeat_every, priority: profile.scheduling.priority() };
-        Self { cluster: site.cluster.clone(), name, beat }
+        let drift_ppm = (site.cluster.nonce(), profile.timing.drift_ppm);
+        Self { cluster: site.cluster.clone(), name, beat, drift_ppm }
+    }
+
+    fn handle(&self, seat: &Attachment) -> MembershipHandle {
+        // A recreated cluster may have another bound.
+        let (known, drift_ppm) = self.drift_ppm;
+        let drift_ppm = (self.cluster.nonce() == known).then_some(drift_ppm);
+        MembershipHandle::of_seat(seat.region().clone(), Statements::new(self.cluster.clone(), drift_ppm))
     }
 
     /// A seat at the agent of this name, also in a recreated cluster.

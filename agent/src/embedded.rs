@@ -3,6 +3,7 @@
 
 use crate::handle::MembershipHandle;
 use crate::lost::Lost;
+use crate::statements::Statements;
 use derive_more::Deref;
 use obol_fabric::host::{HostError, Region, Waker, clock, sched};
 use obol_fabric::{Drive, Fabric, Instant, Name, Nanos};
@@ -87,6 +88,7 @@ impl Embedded {
         let stopped = Arc::clone(&stop);
         let promise = Arc::new(Promise::default());
         let name_taken = Arc::new(AtomicBool::new(false));
+        let (cluster, drift_ppm) = (site.cluster.clone(), site.deployment.profile.timing.drift_ppm);
         let watch = Watch {
             promise: Arc::clone(&promise),
             seen: 0,
@@ -114,7 +116,7 @@ impl Embedded {
         let core = spawned.map_err(kernel)?;
         let ended = || kernel(std::io::Error::other("it ended at once"));
         let (region, waker) = rx.recv().map_err(|_| ended())??;
-        let handle = MembershipHandle::of_owner(region);
+        let handle = MembershipHandle::of_owner(region, Statements::new(cluster, Some(drift_ppm)));
         Ok(Self { handle, waker, stop, promise, name_taken, core: Some(core) })
     }
 

@@ -4,13 +4,13 @@
 //! own incarnation is stored. Nothing here writes to the region.
 
 use crate::lost::{Inactive, Lost};
-use crate::streams::{Failures, Views};
+use crate::statements::Statements;
 use derive_more::Deref;
 use obol_fabric::host::{Region, clock};
 use obol_fabric::{Incarnation, Instant, Nanos, Page, ViewId, page};
 use obol_membership::View;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// An agent's death wakes no waiting reader, so readers check this often.
 pub const POLL_INTERVAL: Nanos = Nanos::from_millis(100);
@@ -20,7 +20,7 @@ pub const POLL_INTERVAL: Nanos = Nanos::from_millis(100);
 #[derive(Clone, Debug, PartialEq, Eq, Deref)]
 pub struct OwnView {
     #[deref(forward)]
-    view: Arc<View>,
+    pub(crate) view: Arc<View>,
     /// The member that read it; [`Incarnation::NONE`] if it is not in the view.
     pub(crate) own: Incarnation,
 }
@@ -79,17 +79,25 @@ enum Identity {
 pub struct MembershipHandle {
     region: Region,
     identity: Identity,
+    statements: Arc<Statements>,
+    /// The newest view that was read. Later reads give no earlier one, also if a region cannot be read
+    /// any more, or a lease has ended.
+    newest: Arc<Mutex<Option<Arc<View>>>>,
 }
 
 impl MembershipHandle {
     /// Of a program that owns its region.
-    pub(crate) const fn of_owner(region: Region) -> Self {
-        Self { region, identity: Identity::Owner }
+    pub(crate) fn of_owner(region: Region, statements: Statements) -> Self {
+        Self::new(region, Identity::Owner, statements)
     }
 
     /// Of a program in a seat of its agent's region.
-    pub(crate) fn of_seat(region: Region) -> Self {
-        Self { region, identity: Identity::Seated(Arc::default()) }
+    pub(crate) fn of_seat(region: Region, statements: Statements) -> Self {
+        Self::new(region, Identity::Seated(Arc::default()), statements)
+    }
+
+    fn new(region: Region, identity: Identity, statements: Statements) -> Self {
+        Self { region, identity, statements: Arc::new(statements), newest: Arc::default() }
     }
 
     /// Records the incarnation with which a seated program was admitted.
@@ -112,7 +120,8 @@ impl MembershipHandle {
         }
     }
 
-    /// The newest view that the core or the agent knows to be decided; `None` before the first.
+    /// The newest view: the one that the core or the agent knows to be decided, or the next one, if a
+    /// coordinator of this host knows it and it is active for this program. `None` before the first.
     #[must_use]
     pub fn view(&self) -> Option<OwnView> {
         self.view_of(self.incarnation())
@@ -120,25 +129,29 @@ impl MembershipHandle {
 
     /// The newest view, as this incarnation sees it.
     pub(crate) fn view_of(&self, own: Incarnation) -> Option<OwnView> {
-        let (_, bytes) = self.region.reader().view()?;
-        let view = Arc::new(View::from_frame(&bytes)?);
+        if !self.region.is_here() {
+            // In a child, a thread that does not exist there may hold the lock.
+            return None;
+        }
+        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        let id_of = |view: &Option<Arc<View>>| view.as_ref().map(|view| view.id);
+        let reader = self.region.reader();
+        // Reading the number is much cheaper than decoding a known view.
+        if reader.view_id() > id_of(&newest)
+            && let Some((_, bytes)) = reader.view()
+            && let Some(view) = View::from_frame(&bytes)
+        {
+            *newest = Some(Arc::new(view));
+        }
+        if let Some(view) = self.statements.next(id_of(&newest), own, self.region.page()) {
+            *newest = Some(Arc::new(view));
+        }
+        let view = Arc::clone(newest.as_ref()?);
         Some(OwnView { own: view.member(own).map_or(Incarnation::NONE, |_| own), view })
     }
 
-    pub(crate) fn view_id(&self) -> Option<ViewId> {
-        self.region.reader().view_id()
-    }
-
-    /// The stream of views, beginning with the newest.
-    #[must_use]
-    pub fn views(&self) -> Views {
-        Views::new(self.clone())
-    }
-
-    /// The stream of failures of other members from now on.
-    #[must_use]
-    pub fn failures(&self) -> Failures {
-        Failures::new(self.clone())
+    fn view_id(&self) -> Option<ViewId> {
+        self.view().map(|view| view.id)
     }
 
     /// Whether `view` is active for this program now: the program is a member of it, and no later
@@ -146,11 +159,20 @@ impl MembershipHandle {
     ///
     /// One full fence, one seqlock read, one fence read, one clock read; no system call, no
     /// allocation, from any thread. Earlier reads and writes of this thread, also in shared memory,
-    /// precede the check. (uKharon, Algorithm 2, with the fence.)
+    /// precede the check. (uKharon, Algorithm 2, with the fence.) A view that the core or the agent
+    /// has no lease on yet takes a second look, at what the coordinators of this host state.
     #[inline]
     #[must_use]
     pub fn active(&self, view: &OwnView) -> bool {
-        self.owns(view) && page::still_active(self.region.page(), view.view.id, clock::now)
+        self.owns(view)
+            && (page::still_active(self.region.page(), view.view.id, clock::now) || self.is_ahead(view))
+    }
+
+    /// Whether the view is active for this program ahead of its core or agent. What counts has a full
+    /// fence before it.
+    #[cold]
+    fn is_ahead(&self, view: &OwnView) -> bool {
+        self.statements.allow(&view.view, view.own, self.region.page())
     }
 
     /// Whether the program is still the member that read the view.
@@ -188,10 +210,10 @@ impl MembershipHandle {
     /// The effect of `work` must not count before this returns `Some`. (uKharon, section 6.1.)
     #[inline]
     pub fn guard<T>(&self, view: &OwnView, work: impl FnOnce(&OwnView) -> T) -> Option<T> {
-        if !self.owns(view) {
-            return None;
-        }
-        page::guard(|| self.region.page(), view.view.id, clock::now, || work(view))
+        // Safety does not depend on this check, which only saves work and needs no full fence.
+        let is_active = || page::active(self.region.page(), view.view.id, clock::now) || self.is_ahead(view);
+        let begins = self.owns(view) && is_active();
+        begins.then(|| work(view)).filter(|_| self.active(view))
     }
 
     /// As [`MembershipHandle::active`], also where the lease has expired: then the core, or the
@@ -208,9 +230,7 @@ impl MembershipHandle {
     pub fn confirm(&self, view: &OwnView, timeout: Nanos) -> Result<(), NotConfirmed> {
         let id = view.view.id;
         let words = || self.region.page();
-        // Orders the check after all earlier writes of the program.
-        let active = || self.owns(view) && page::still_active(words(), id, clock::now);
-        if active() {
+        if self.active(view) {
             return Ok(());
         }
         // Answers are compared with this moment: READs posted before it prove nothing about it.
@@ -225,7 +245,7 @@ impl MembershipHandle {
             if !self.owns(view) {
                 return Err(self.lost().map_or(NotConfirmed::NotMine(id), NotConfirmed::Lost));
             }
-            if page::confirmed(words(), id, since) || active() {
+            if page::confirmed(words(), id, since) || self.active(view) {
                 return Ok(());
             }
             if let Some(lost) = self.lost() {
@@ -291,20 +311,22 @@ impl MembershipHandle {
         page::load(self.region.page())
     }
 
-    /// The number of changes of view and lease start; for `wait_changed`.
+    /// The number of changes of view and lease start, and of what coordinators of this host have
+    /// stated; for `wait_changed`.
     #[must_use]
     pub fn changes(&self) -> u32 {
-        self.region.changes()
+        self.region.changes(&self.statements.cluster)
     }
 
-    /// Sleeps until view or lease start have changed since `seen`, or for at most `timeout`;
+    /// Sleeps until there are changes since `seen`, or for at most `timeout`;
     /// returns the number of changes. Ends within [`POLL_INTERVAL`] if nothing can change any more:
     /// see [`MembershipHandle::lost`].
     pub fn wait_changed(&self, seen: u32, timeout: Nanos) -> u32 {
         let end = clock::now() + timeout;
         loop {
             let left = end.since(clock::now());
-            let changes = self.region.wait_changed(seen, left.min(POLL_INTERVAL));
+            let most = left.min(POLL_INTERVAL);
+            let changes = self.region.wait_changed(&self.statements.cluster, seen, most);
             if changes != seen || left <= POLL_INTERVAL || self.lost().is_some() {
                 return changes;
             }

@@ -52,6 +52,7 @@ mod embedded;
 mod handle;
 mod lost;
 mod observer;
+mod statements;
 mod streams;
 
 pub use attached::{AttachError, Attached, Obstacle};

@@ -8,6 +8,20 @@ use obol_membership::view::Member;
 use obol_membership::{Change, Reason, View};
 use std::collections::VecDeque;
 
+impl MembershipHandle {
+    /// The stream of views, beginning with the newest.
+    #[must_use]
+    pub fn views(&self) -> Views {
+        Views::new(self.clone())
+    }
+
+    /// The stream of failures of other members from now on.
+    #[must_use]
+    pub fn failures(&self) -> Failures {
+        Failures::new(self.clone())
+    }
+}
+
 /// The views of a member in order, each newer than the one before. After a join the newest is
 /// returned again, because it belongs to another incarnation.
 ///
@@ -28,11 +42,10 @@ impl Views {
     /// The newest view if it was not returned yet. Does not block.
     pub fn poll(&mut self) -> Option<OwnView> {
         let own = self.handle.incarnation();
-        // Reading the number is much cheaper than decoding a known view.
-        if self.returned.is_some_and(|(id, whose)| whose == own && self.handle.view_id() <= Some(id)) {
+        let view = self.handle.view_of(own)?;
+        if self.returned.is_some_and(|(id, whose)| whose == own && view.id <= id) {
             return None;
         }
-        let view = self.handle.view_of(own)?;
         self.returned = Some((view.id, own));
         Some(view)
     }

@@ -7,7 +7,6 @@
 
 mod act;
 mod cluster;
-mod confirm;
 mod crash_loop;
 mod divided;
 mod driver;
@@ -30,9 +29,6 @@ mod shards;
 mod shrink;
 mod split;
 mod targeted;
-mod uses;
-mod watcher;
-mod work;
 
 pub use act::{Act, Timed};
 pub use cluster::{Cluster, NodeSeat};

@@ -50,7 +50,7 @@ pub fn run(
     }
     let mut endpoint = site.coordinator(number)?;
     begun(&endpoint);
-    let mut machine = site.start(seed)?.coordinator(number);
+    let mut machine = site.start(seed).map_err(EndpointError::from)?.coordinator(number);
     endpoint.serve_under(manager, &mut machine, stop);
     if machine.is_retired() {
         return Err(EndpointError::Retired { number, view: machine.view().id }.into());

@@ -146,7 +146,10 @@ impl Link {
     fn put(&mut self, request: &Request<'_>) -> bool {
         let may_wait = self.may_wait() && self.waiting.len() < WAITING_BYTES_MAX;
         match self.connection.up_mut() {
-            Some(stream) => request.encode(&mut stream.output),
+            Some(stream) => {
+                assert!(self.waiting.is_empty(), "what has waited is sent first");
+                request.encode(&mut stream.output);
+            }
             None if may_wait => request.encode(&mut self.waiting),
             None => return false,
         }

@@ -1,7 +1,7 @@
 //! The state of a world except its machines, and the shared parts: time, draws, the trace hash.
 
+use super::datagram::{Message, Payload};
 use super::link::{Link, Links, Op};
-use super::messages::{Message, Payload};
 use super::model::{Cost, Model};
 use super::network::{AdverseEvents, Network};
 use super::node::{Node, State};

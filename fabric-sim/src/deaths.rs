@@ -14,7 +14,7 @@ impl Node {
             return (self.generation, self.state != State::Dead);
         }
         self.seats.get(usize::from(seat)).map_or((0, false), |place| {
-            (place.generation, place.occupant.as_ref().is_some_and(super::seats::Program::is_alive))
+            (place.generation, place.occupant.as_ref().is_some_and(super::program::Program::is_alive))
         })
     }
 }

@@ -3,9 +3,8 @@
 use super::clock::Clock;
 use super::model::Model;
 use super::network::{AdverseEvents, Network};
-use super::node::{Input, Node, State, region_memory};
-use super::port::page_words;
-use super::seats::Program;
+use super::node::{Input, Node, State, page_words, region_memory};
+use super::program::Program;
 use super::world::World;
 use core::sync::atomic::AtomicU64;
 use obol_fabric::contract::{Evidence, Machine};

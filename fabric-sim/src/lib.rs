@@ -7,6 +7,7 @@
 
 mod clock;
 mod core;
+mod datagram;
 mod deaths;
 mod faults;
 mod link;
@@ -17,6 +18,7 @@ mod node;
 mod ops;
 mod permits;
 mod port;
+mod program;
 mod queue;
 mod seats;
 mod slab;
@@ -30,5 +32,5 @@ pub use model::{BILLION, Cost, Model, Quantiles, QuantilesError};
 pub use network::{AdverseEvents, Delay, Network};
 pub use node::State;
 pub use port::Port;
-pub use seats::Program;
+pub use program::Program;
 pub use world::{StepInfo, What, World};

@@ -2,32 +2,12 @@
 //! a lane.
 
 use super::core::Core;
+use super::datagram::Message;
 use super::node::{Input, State};
 use super::queue::Pending;
 use obol_fabric::contract::Group;
 use obol_fabric::metrics::{self, CounterSlot, FabricCounter};
 use obol_fabric::types::Address;
-
-/// Bytes that several datagrams may share.
-#[derive(Debug, Default)]
-pub(super) struct Payload {
-    pub(super) bytes: Vec<u8>,
-    refs: u32,
-}
-
-/// A datagram in transit.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Message {
-    source: u32,
-    /// The sender's generation.
-    life: u32,
-    /// When it leaves the sender, unless the sender dies before.
-    departs: u64,
-    target: u32,
-    /// The intended receiver; 0 for any.
-    generation: u32,
-    payload: u32,
-}
 
 impl Core {
     pub(super) fn send(&mut self, source: u32, to: Address, bytes: &[u8], departs: u64) {

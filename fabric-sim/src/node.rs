@@ -2,14 +2,14 @@
 //! machine can post during its step.
 
 use super::clock::Clock;
-use super::seats::Seat;
+use super::program::Seat;
 use core::ops::Range;
 use core::sync::atomic::AtomicU64;
 use obol_fabric::contract::Evidence;
 use obol_fabric::layout::{Header, Layout};
-use obol_fabric::memory;
 use obol_fabric::rights::{Permission, Permissions, Writers};
 use obol_fabric::types::{Address, Instant};
+use obol_fabric::{memory, page};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use zerocopy::IntoBytes;
@@ -169,4 +169,9 @@ pub(super) fn region_memory(region: u32, layout: &Layout, groups: u32, bytes: u3
     let header = Header { groups, ..Header::of(region, *layout.limits(), bytes.into()) };
     memory::copy_in(&words, header.as_bytes());
     words.into()
+}
+
+/// The page's words of a region.
+pub(super) fn page_words(region: &[AtomicU64], offset: u32) -> &[AtomicU64; page::WORDS] {
+    region[offset as usize / 8..].first_chunk().expect("every region holds a lease page")
 }

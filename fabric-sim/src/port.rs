@@ -2,7 +2,7 @@
 
 use super::core::Core;
 use super::link::Verb;
-use super::node::{Permit, State};
+use super::node::{Permit, State, page_words};
 use super::ops::Order;
 use core::mem::offset_of;
 use core::ops::Range;
@@ -25,11 +25,6 @@ pub struct Port<'a> {
     pub(super) me: u32,
     /// When posts leave.
     pub(super) departs: u64,
-}
-
-/// The page's words of a region.
-pub(super) fn page_words(region: &[AtomicU64], offset: u32) -> &[AtomicU64; page::WORDS] {
-    region[offset as usize / 8..].first_chunk().expect("every region holds a lease page")
 }
 
 impl Port<'_> {

@@ -273,6 +273,9 @@ pub trait Fabric {
     fn publish_view(&mut self, id: ViewId, bytes: &[u8]);
     /// Publishes, beside the view, the latest base with a CLEAR known to this process.
     fn publish_cleared(&mut self, base: ViewId);
+    /// Wakes the programs of this host that wait for a view, these first of all: a view that names
+    /// them was published, and its CLEAR. A hint, which may be lost: their agents wake them too.
+    fn wake_programs(&mut self, _programs: impl Iterator<Item = Address>) {}
     /// Writes the incarnation of this process into the region's header.
     fn publish_incarnation(&mut self, incarnation: Incarnation);
     /// Writes into the region's header which coordinators this process cannot reach: bit `n - 1` for

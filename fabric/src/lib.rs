@@ -37,6 +37,7 @@ pub mod sealed;
 pub mod shm;
 pub mod types;
 pub mod version;
+mod view_area;
 pub mod watches;
 
 pub use contract::{

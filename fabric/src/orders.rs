@@ -1,5 +1,6 @@
 //! Concurrently used words under every order of accesses that the memory model allows (`loom`): the
-//! lease page, WRITEs before a check of it, the flight recorder, and the datagram lanes.
+//! lease page, WRITEs before a check of it, what coordinators state, the flight recorder, and the
+//! datagram lanes.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p obol-fabric` runs only these tests.
 
@@ -12,6 +13,7 @@ use crate::memory::{self, Stores};
 use crate::page::{self, Page};
 use crate::recorder::{self, EventCode, Record};
 use crate::types::{Instant, Nanos, RegionOwner, ViewId};
+use crate::view_area;
 use loom::sync::Arc;
 use loom::thread;
 
@@ -124,8 +126,8 @@ fn what_was_written_before_an_answer_is_found_by_whoever_raised_the_fence() {
 #[test]
 fn stores_before_a_check_are_visible_to_the_process_that_raised_the_fence() {
     let program = |words: &Words, shared: &AtomicU64| {
-        let work = || shared.store(7, Ordering::Relaxed);
-        page::guard(|| &**words, ViewId(1), || Instant(50), work).is_some()
+        shared.store(7, Ordering::Relaxed);
+        page::still_active(words, ViewId(1), || Instant(50))
     };
     let successor = |shared: &AtomicU64| shared.load(Ordering::Relaxed);
     race(program, successor, |counts, found| {
@@ -161,6 +163,49 @@ fn what_was_written_after_the_page_was_given_up_is_not_read_by_work_that_counts(
         page::publish(&words, &Page::default());
         word.store(7, Ordering::Release);
         counts_only_if_older(old.join().expect("the program ends"));
+    });
+}
+
+/// Words of a view area with room for eight bytes.
+const AREA: usize = 5;
+
+/// What a leader does before programs may use view 2 ahead of their agent, and then rings.
+fn state(words: &Words, area: &[AtomicU64], news: &AtomicU64) {
+    raise(words);
+    assert!(view_area::publish(area, ViewId(2), &[2; 8]));
+    view_area::publish_cleared(area, ViewId(2));
+    news.fetch_add(1, Ordering::SeqCst);
+}
+
+#[test]
+fn whoever_counts_a_ring_finds_what_was_stated_and_whoever_finds_a_clear_finds_the_fence() {
+    loom::model(|| {
+        let (words, news) = active_page_and_word();
+        let area = Arc::new(memory::zeroed(AREA * 8));
+        let (page, of, rung) = (Arc::clone(&words), Arc::clone(&area), Arc::clone(&news));
+        let leader = thread::spawn(move || state(&page, &of, &rung));
+        let heard = news.load(Ordering::Acquire);
+        let mut bytes = Vec::new();
+        let view = view_area::load(&area, &mut bytes, &mut 0);
+        let cleared = view_area::cleared(&area);
+        assert!(view.is_none() || (view, &*bytes) == (Some(ViewId(2)), &[2; 8]), "{view:?} {bytes:?}");
+        assert!(heard == 0 || view.is_some() && cleared == ViewId(2), "it would sleep, and nobody rings");
+        assert!(cleared == ViewId::GENESIS || page::fenced(&words) == ViewId(2), "view 1 is active still");
+        leader.join().expect("the leader ends");
+    });
+}
+
+#[test]
+fn stores_of_a_program_ahead_of_its_agent_are_visible_to_the_process_that_raised_the_fence() {
+    let ahead = |words: &Words, shared: &AtomicU64| {
+        shared.store(7, Ordering::Relaxed);
+        // The page is on another view; then the rule reads page and fence again.
+        let is_active = page::still_active(words, ViewId(0), || Instant(50));
+        is_active || page::load(words).is_some() && page::fenced(words) <= ViewId(1)
+    };
+    let successor = |shared: &AtomicU64| shared.load(Ordering::Relaxed);
+    race(ahead, successor, |counts, found| {
+        assert!(!counts || found == 7, "its effect counts, and its successor does not find it");
     });
 }
 

@@ -155,24 +155,6 @@ pub fn still_active(words: &[AtomicU64; WORDS], view: ViewId, now: impl FnOnce()
     active(words, view, now)
 }
 
-/// Runs `work` if `view` is active before it, and returns its result if `view` is still active
-/// after it. `words` locates the page for each check: after a `work` that forks, the child has
-/// another. (uKharon, section 6.1.)
-#[inline]
-pub fn guard<'a, T>(
-    words: impl Fn() -> &'a [AtomicU64; WORDS],
-    view: ViewId,
-    now: impl Fn() -> Instant,
-    work: impl FnOnce() -> T,
-) -> Option<T> {
-    // Safety does not depend on this check, which only saves work.
-    if !active(words(), view, &now) {
-        return None;
-    }
-    let done = work();
-    still_active(words(), view, now).then_some(done)
-}
-
 /// Whether `view` was active at some moment from `since` on, according to the page. `since` must
 /// have been read from the clock when the requesting call began.
 #[must_use]

@@ -374,7 +374,7 @@ fn a_program_in_a_seat_joins_is_active_is_excluded_and_joins_again() {
     };
     assert_eq!(agent.asked, [(1, joined)]);
 
-    let seen = program.region().changes();
+    let seen = program.region().changes(&cluster);
     endpoint.publish_view(ViewId(7), b"the view");
     let end = clock::now() + Nanos::from_secs(1000);
     endpoint.publish_page(&Page {
@@ -384,9 +384,9 @@ fn a_program_in_a_seat_joins_is_active_is_excluded_and_joins_again() {
         end,
         ..Page::default()
     });
-    assert_eq!(program.region().changes(), seen, "programs are notified at the end of a turn");
+    assert_eq!(program.region().changes(&cluster), seen, "programs are notified at the end of a turn");
     endpoint.flush();
-    assert_eq!(program.region().wait_changed(seen, Nanos::from_secs(20)), seen + 1);
+    assert_eq!(program.region().wait_changed(&cluster, seen, Nanos::from_secs(20)), seen + 1);
     let active = |view| page::active(program.region().page(), ViewId(view), clock::now);
     assert!(active(7) && !active(6));
     assert_eq!(program.region().reader().view(), Some((ViewId(7), b"the view".to_vec())));

@@ -2,7 +2,7 @@
 
 use crate::levels::Severity;
 use crate::line::Line;
-use crate::writer::Shared;
+use crate::shared::Shared;
 use obol_observe::calendar;
 use std::borrow::Cow;
 use std::fmt;

@@ -1,61 +1,28 @@
-//! The queue and the thread behind it.
+//! The thread behind the queue.
 
 use crate::control::{Control, State};
 use crate::follow::Follower;
-use crate::levels::{Levels, Severity};
+use crate::levels::Severity;
 use crate::line::Line;
 use crate::settings::{LogOwner, Settings};
+use crate::shared::{Message, Probe, QUEUE_LINES, Shared};
 use crate::sink::Sink;
 use crate::subscriber::Subscribed;
-use obol_fabric::Name;
 use obol_observe::calendar::unix_now;
 use parking_lot::{Mutex, RwLock};
 use std::io;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TrySendError, sync_channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Lines that may wait to be written; of more, none waits: they are dropped and counted.
-pub const QUEUE_LINES: usize = 512;
 /// How often the flight recorder and the wanted levels are looked at.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// How long the end of a process waits for its log.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 const END_POLL_INTERVAL: Duration = Duration::from_millis(1);
-
-/// Called by the log's thread each time that it looks at the flight recorder, with the time and a
-/// receiver of lines: for what threads on the path of a failover leave in memory of their own.
-pub type Probe = Box<dyn FnMut(u64, &mut dyn FnMut(Line)) + Send>;
-
-enum Message {
-    Line(Line),
-    Probe(Probe),
-    End,
-}
-
-/// What callers and the thread share.
-pub(crate) struct Shared {
-    pub(crate) process: Name,
-    levels: RwLock<Levels>,
-    tx: SyncSender<Message>,
-    dropped: AtomicU64,
-}
-
-impl Shared {
-    pub(crate) fn takes(&self, module: &str, severity: Severity) -> bool {
-        self.levels.read().takes(module, severity)
-    }
-
-    /// Puts a line into the queue, or drops it.
-    pub(crate) fn offer(&self, line: Line) {
-        if self.tx.try_send(Message::Line(line)).is_err() {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-}
 
 /// The log of this process.
 struct Log {

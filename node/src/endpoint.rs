@@ -4,7 +4,7 @@ use crate::keys::{self, KeysError};
 use crate::network::{Fabric, Network};
 use crate::service::ServiceManager;
 use crate::voted::Voted;
-use crate::{Deployment, Site};
+use crate::{Deployment, RecoveredViewError, Site};
 use obol_deaths::Detection;
 use obol_deaths::deadbeat::DeadbeatError;
 use obol_fabric::host::sched::pin_to_core;
@@ -136,10 +136,9 @@ pub enum EndpointError {
     /// The record that the coordinator votes could not be written to persistent storage.
     #[error("{at}: cannot note that a coordinator votes on this host: {error}")]
     Unnoted { at: PathBuf, error: std::io::Error },
-    /// The view of an operator's recovery cannot be read, and starting from an older one is not
-    /// safe.
-    #[error("{at}: the view that was recovered {why}; run `obol coordinator recover` again")]
-    Recovered { at: PathBuf, why: String },
+    /// The view of an operator's recovery cannot be read.
+    #[error(transparent)]
+    Recovered(#[from] RecoveredViewError),
 }
 
 /// What other members may WRITE of a process's value areas.

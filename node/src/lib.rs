@@ -26,5 +26,7 @@ pub use deployment::{Deployment, DeploymentError};
 pub use file_lock::FileLock;
 pub use hosts::{Hosts, HostsError};
 pub use network::Network;
-pub use site::{ClusterLocation, RECOVERED_FILE, Site, SiteError, VIEW_BYTES_MAX, hosts_here};
+pub use site::{
+    ClusterLocation, RECOVERED_FILE, RecoveredViewError, Site, SiteError, VIEW_BYTES_MAX, hosts_here,
+};
 pub use supervisor::HostSupervisor;

@@ -1,7 +1,6 @@
 //! A running cluster as seen by one of its processes: its memory, its parameters, and what follows
 //! from them.
 
-use crate::endpoint::EndpointError;
 use crate::{Deployment, DeploymentError};
 use obol_config::file::{self, Pipes};
 use obol_fabric::Name;
@@ -49,6 +48,14 @@ pub enum SiteError {
     Deployment(#[from] DeploymentError),
 }
 
+/// The view of an operator's recovery cannot be read, and starting from an older one is not safe.
+#[derive(Debug, thiserror::Error)]
+#[error("{at}: the view that was recovered {why}; run `obol coordinator recover` again")]
+pub struct RecoveredViewError {
+    at: PathBuf,
+    why: String,
+}
+
 impl Site {
     /// Finds the cluster of this name.
     pub fn open(root: &Path, name: Name) -> Result<Self, SiteError> {
@@ -73,14 +80,14 @@ impl Site {
     }
 
     /// The newest view that a coordinator has published, or the first.
-    pub fn newest(&self) -> Result<Arc<View>, EndpointError> {
+    pub fn newest(&self) -> Result<Arc<View>, RecoveredViewError> {
         self.start(0).map(|start| Arc::clone(start.newest()))
     }
 
     /// The starting point of a process of the cluster: the newest view that a coordinator of this
     /// host has published, or the first view. The coordinators of the first view may all have been
     /// replaced since. `seed` must differ between processes and lives.
-    pub fn start(&self, seed: u64) -> Result<Start, EndpointError> {
+    pub fn start(&self, seed: u64) -> Result<Start, RecoveredViewError> {
         let published = (1..=PROPOSERS_MAX as u32).filter_map(|number| {
             let region = Observed::open(&self.cluster, number).ok()?;
             View::from_frame(&region.reader().view()?.1)
@@ -91,7 +98,7 @@ impl Site {
 
     /// The newest view that any process of this host knows or knew, or that an operator recovered.
     /// Programs may act under the lease of a dead agent, so its region counts as well.
-    pub fn known(&self) -> Result<Option<View>, EndpointError> {
+    pub fn known(&self) -> Result<Option<View>, RecoveredViewError> {
         let regions = self.cluster.regions();
         let views = regions.iter().filter_map(|info| {
             let region = Observed::open(&self.cluster, info.number).ok()?;
@@ -100,15 +107,15 @@ impl Site {
         Ok(views.chain(self.recovered()?).max_by_key(View::rank))
     }
 
-    fn recovered(&self) -> Result<Option<View>, EndpointError> {
+    fn recovered(&self) -> Result<Option<View>, RecoveredViewError> {
         let at = self.cluster.dir().join(RECOVERED_FILE);
         match file::read(&at, Pipes::Refused, VIEW_BYTES_MAX, "view") {
             Ok(bytes) => match View::from_frame(&bytes) {
-                None => Err(EndpointError::Recovered { at, why: "is damaged".to_owned() }),
+                None => Err(RecoveredViewError { at, why: "is damaged".to_owned() }),
                 view => Ok(view),
             },
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(EndpointError::Recovered { at, why: format!("cannot be read ({error})") }),
+            Err(error) => Err(RecoveredViewError { at, why: format!("cannot be read ({error})") }),
         }
     }
 

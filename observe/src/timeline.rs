@@ -183,6 +183,11 @@ impl History {
         self.views.range(id..).filter_map(|(_, line)| line.active.get(&who).copied()).min()
     }
 
+    /// When a process learned of this view or a later one.
+    pub fn received_from(&self, id: ViewId, who: Name) -> Option<Instant> {
+        self.views.range(id..).filter_map(|(_, line)| line.received.get(&who).copied()).min()
+    }
+
     /// When any process was first active in this view or a later one.
     pub fn first_active(&self, id: ViewId) -> Option<Instant> {
         self.views

@@ -4,6 +4,7 @@ use crate::ReplicaError;
 use obol_fabric::Name;
 use obol_fabric::host::Observed;
 use obol_node::Site;
+use obol_node::endpoint::EndpointError;
 use obol_smr::{Area, Brief, REPLICA_PREFIX};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -25,7 +26,7 @@ pub(crate) struct Holder {
 impl Holder {
     /// Those that live, by name.
     pub(crate) fn of(site: &Site, area: &Area) -> Result<Vec<Self>, ReplicaError> {
-        let view = site.known()?;
+        let view = site.known().map_err(EndpointError::from)?;
         let regions = site.cluster.regions();
         let replicas =
             regions.iter().filter(|info| info.alive && info.name.as_str().starts_with(REPLICA_PREFIX));

@@ -120,7 +120,7 @@ pub(crate) fn join<S: Service, E: Detector, G: Guard>(
         Actor::Replica(_) if G::REVOKES => site.log(Kind::App, name, area(site)?.permitted())?,
         Actor::Replica(_) | Actor::Client(_) => site.mailbox(Kind::App, name)?,
     };
-    let member = site.start(obol_agent::seed())?.member(Kind::App, name);
+    let member = site.start(obol_agent::seed()).map_err(EndpointError::from)?.member(Kind::App, name);
     Ok((endpoint, Node::new(member, actor)))
 }
 

@@ -7,7 +7,7 @@
 use obol_fabric::Name;
 use obol_identity::Duty;
 use obol_node::keys::Authority;
-use obol_node::network::{Fabric, GROUPS, Network, turn};
+use obol_node::network::{Fabric, Network, turn};
 use obol_node::{Deployment, Site};
 use obol_term::output::Failure;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -85,21 +85,11 @@ pub fn deployments(
     let coordinators = addresses.iter().cycle().take(most).map(|ip| SocketAddr::new(*ip, port));
     let coordinators: Vec<SocketAddr> = coordinators.collect();
     let network = |(host, name): (u8, &Name)| Network {
-        id,
         host,
-        address: address(host),
         fabric: Fabric::Ip { keys: root.join(name.as_str()) },
-        rdma_keys: None,
         hosts: addresses.clone(),
-        paths: Vec::new(),
         coordinators: coordinators.clone(),
-        groups: GROUPS,
-        memory_lost: Vec::new(),
-        state: None,
-        members: Vec::new(),
-        apps: Vec::new(),
-        homes: Vec::new(),
-        supervisors: Vec::new(),
+        ..Network::local(id, address(host), port, 0)
     };
     Ok((1..).zip(&names.0).map(|of| deployment.clone().over(network(of))).collect())
 }

@@ -172,8 +172,13 @@ pub struct Expect {
 named_enum! {
     /// A figure of a drill.
     Metric {
-        /// First stamp of the cue to the last survivor's `active`.
+        /// First stamp of the cue to the `active` of the last program that survives, or, if none does,
+        /// of the last agent.
         CueToActive = "failover.cue_to_active",
+        /// The same of the last agent that survives.
+        ToAgents = "failover.to_agents",
+        /// First stamp of the cue until the last coordinator that survives has the view.
+        ToCoordinators = "failover.to_coordinators",
         /// Its phases.
         Notice = "failover.notice",
         /// Notice to proposal.
@@ -183,7 +188,7 @@ named_enum! {
         /// Decision to the end of older leases.
         Fence = "failover.fence",
         Clear = "failover.clear",
-        /// CLEAR to the last `active`.
+        /// CLEAR to the last program's `active`.
         Active = "failover.active",
         /// Between the first and the last stamp of a cue.
         Skew = "cue.skew",
@@ -203,6 +208,12 @@ impl Metric {
     /// Whether it is part of a failover, and so measured only if a fault silences a process.
     pub const fn is_of_failover(self) -> bool {
         !self.is_count() && !matches!(self, Self::Skew)
+    }
+
+    /// Whether it is a phase of a failover.
+    pub const fn is_phase(self) -> bool {
+        let whole = matches!(self, Self::CueToActive | Self::ToAgents | Self::ToCoordinators);
+        self.is_of_failover() && !whole
     }
 
     /// Whether it is a count and not a distribution of durations.

@@ -333,6 +333,8 @@ fn void_trial() -> Trial {
         skew_error_ns: 5,
         clock_error_ns: 6,
         failover_ns: Some(100),
+        agents_ns: Some(110),
+        coordinators_ns: Some(120),
         unavailable_ns: Some(100),
         phases_ns: Phases::NAMES.into_iter().map(|name| (name.to_owned(), 5)).collect(),
         suspected_ns: Some(5),

@@ -1,6 +1,6 @@
 //! Structures of `<infiniband/verbs.h>` that a caller fills in or reads, and the constants in them.
 
-use super::objects::{ibv_ah, ibv_cq, ibv_mr, ibv_mw, ibv_srq};
+use super::objects::{ibv_cq, ibv_srq};
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq, Hash)]
@@ -154,106 +154,6 @@ pub(crate) struct ibv_qp_attr {
     pub(crate) alt_port_num: u8,
     pub(crate) alt_timeout: u8,
     pub(crate) rate_limit: u32,
-}
-
-#[derive(Clone, Copy, Default, Debug)]
-#[repr(C)]
-pub(crate) struct ibv_sge {
-    pub(crate) addr: u64,
-    pub(crate) length: u32,
-    pub(crate) lkey: u32,
-}
-
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(crate) struct ibv_send_wr_rdma {
-    pub(crate) remote_addr: u64,
-    pub(crate) rkey: u32,
-}
-
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(crate) struct ibv_send_wr_atomic {
-    pub(crate) remote_addr: u64,
-    pub(crate) compare_add: u64,
-    pub(crate) swap: u64,
-    pub(crate) rkey: u32,
-}
-
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(crate) struct ibv_send_wr_ud {
-    pub(crate) ah: *mut ibv_ah,
-    pub(crate) remote_qpn: u32,
-    pub(crate) remote_qkey: u32,
-}
-
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(crate) union ibv_send_wr_wr {
-    pub(crate) rdma: ibv_send_wr_rdma,
-    pub(crate) atomic: ibv_send_wr_atomic,
-    pub(crate) ud: ibv_send_wr_ud,
-}
-
-/// Memory windows are not used; this keeps the size of a work request.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(crate) struct ibv_mw_bind_info {
-    pub(crate) mr: *mut ibv_mr,
-    pub(crate) addr: u64,
-    pub(crate) length: u64,
-    pub(crate) mw_access_flags: c_uint,
-}
-
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(crate) struct ibv_send_wr_bind_mw {
-    pub(crate) mw: *mut ibv_mw,
-    pub(crate) rkey: u32,
-    pub(crate) bind_info: ibv_mw_bind_info,
-}
-
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(crate) struct ibv_send_wr {
-    pub(crate) wr_id: u64,
-    pub(crate) next: *mut ibv_send_wr,
-    pub(crate) sg_list: *mut ibv_sge,
-    pub(crate) num_sge: c_int,
-    pub(crate) opcode: c_uint,
-    pub(crate) send_flags: c_uint,
-    pub(crate) imm_data: u32,
-    pub(crate) wr: ibv_send_wr_wr,
-    pub(crate) xrc_remote_srqn: u32,
-    pub(crate) bind_mw: ibv_send_wr_bind_mw,
-}
-
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(crate) struct ibv_recv_wr {
-    pub(crate) wr_id: u64,
-    pub(crate) next: *mut ibv_recv_wr,
-    pub(crate) sg_list: *mut ibv_sge,
-    pub(crate) num_sge: c_int,
-}
-
-#[derive(Clone, Copy, Default, Debug)]
-#[repr(C)]
-pub(crate) struct ibv_wc {
-    pub(crate) wr_id: u64,
-    pub(crate) status: c_uint,
-    pub(crate) opcode: c_uint,
-    pub(crate) vendor_err: u32,
-    pub(crate) byte_len: u32,
-    pub(crate) imm_data: u32,
-    pub(crate) qp_num: u32,
-    pub(crate) src_qp: u32,
-    pub(crate) wc_flags: c_uint,
-    pub(crate) pkey_index: u16,
-    pub(crate) slid: u16,
-    pub(crate) sl: u8,
-    pub(crate) dlid_path_bits: u8,
 }
 
 pub(crate) const IBV_QPT_RC: c_uint = 2;

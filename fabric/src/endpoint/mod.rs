@@ -256,12 +256,17 @@ impl<W: Transport> Endpoint<W> {
     /// Sets the slices of the threads that represent the programs in the seats.
     fn set_slices(&self, slice: Slice) {
         for seat in 1..self.layout.limits().seats as u16 {
-            let thread = self.region.death_word(seat, 0).load(Ordering::Relaxed) & futex::TID_MASK;
-            if thread != 0 {
-                // It may have ended; and without a short slice it only runs later.
-                let _ = sched::set_slice(Some(thread), slice);
-            }
+            set_slice(&self.region, seat, slice);
         }
+    }
+}
+
+/// Sets the slice of the thread that represents the program in a seat.
+fn set_slice(region: &Region, seat: u16, slice: Slice) {
+    let thread = region.death_word(seat, 0).load(Ordering::Relaxed) & futex::TID_MASK;
+    if thread != 0 {
+        // It may have ended; and without a short slice it only runs later.
+        let _ = sched::set_slice(Some(thread), slice);
     }
 }
 
@@ -349,6 +354,18 @@ impl<W: Transport> Fabric for Endpoint<W> {
 
     fn publish_cleared(&mut self, base: ViewId) {
         reader::publish_cleared(&self.region, &self.layout, base);
+    }
+
+    fn wake_programs(&mut self, programs: impl Iterator<Item = Address>) {
+        for program in programs.filter(|program| program.seat != 0) {
+            // As in `announce`: only now is it known that this one is not the one that dies. Its agent
+            // takes the slice back.
+            let here = Address { host: 0, port: 0, ..program };
+            if let Ok((region, _)) = self.transport.regions().reach(here) {
+                set_slice(region, program.seat, Slice::Short);
+            }
+        }
+        self.cluster.table.wake_programs();
     }
 
     fn publish_incarnation(&mut self, incarnation: Incarnation) {

@@ -241,6 +241,16 @@ impl Cluster {
         self.table.host()
     }
 
+    /// The number of changes of region owners, for readers that cache them.
+    pub fn changes(&self) -> u64 {
+        self.table.changes()
+    }
+
+    /// Whether a finished region file of this number existed.
+    pub fn is_used(&self, region: u32) -> bool {
+        self.table.is_used(region)
+    }
+
     /// The regions that have or had an owner, dead ones included until their number is reused.
     pub fn regions(&self) -> Vec<RegionInfo> {
         (1..REGIONS).filter_map(|n| self.region_info(n)).collect()

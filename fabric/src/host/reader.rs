@@ -5,10 +5,11 @@ use crate::host::seat_words::{Answer, Request};
 use crate::layout::{Header, Layout, Seat, ViewHead};
 use crate::memory;
 use crate::metrics::{self, COUNTER_WORDS, HISTOGRAM_WORDS, HISTOGRAMS, HistogramSlot};
-use crate::page::{self, Page, TORN_READS_MAX};
+use crate::page::{self, Page};
 use crate::recorder::{self, EventCode, Stamped};
 use crate::types::{Incarnation, Instant, Name, ViewId};
 use crate::version::Version;
+use crate::view_area;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use obol_deaths::Detection;
 use zerocopy::FromBytes;
@@ -176,14 +177,19 @@ impl<'a> Reader<'a> {
 
     /// The id of the newest decided view, without reading the view; `None` if there is none yet or
     /// it is being written.
+    #[inline]
     pub fn view_id(&self) -> Option<ViewId> {
-        let area = self.part(self.layout.view(), size_of::<ViewHead>());
-        let [sequence, id, ..] = area else { return None };
-        let before = sequence.load(Ordering::Acquire);
-        let id = id.load(Ordering::Relaxed);
-        fence(Ordering::Acquire);
-        let whole = before & 1 == 0 && sequence.load(Ordering::Relaxed) == before;
-        id.checked_sub(1).map(ViewId).filter(|_| whole)
+        view_area::id(self.part(self.layout.view(), size_of::<ViewHead>()))
+    }
+
+    /// The latest base with a CLEAR that the owner, a coordinator, knows; [`ViewId::GENESIS`] if it
+    /// knows none, or the view is not included.
+    #[inline]
+    pub fn cleared(&self) -> ViewId {
+        if !self.holds(|held| held.view) {
+            return ViewId::GENESIS;
+        }
+        view_area::cleared(self.part(self.layout.view(), size_of::<ViewHead>()))
     }
 
     /// As [`Reader::view_into`]; adds the number of repeated reads to `torn`.
@@ -191,24 +197,7 @@ impl<'a> Reader<'a> {
         if !self.holds(|held| held.view) {
             return None;
         }
-        let area = self.part(self.layout.view(), self.layout.view_bytes() as usize);
-        let (head, body) = area.split_at_checked(size_of::<ViewHead>() / 8)?;
-        for _ in 0..TORN_READS_MAX {
-            let before = head[0].load(Ordering::Acquire);
-            let id = head[1].load(Ordering::Relaxed);
-            let len = usize::try_from(head[2].load(Ordering::Relaxed)).unwrap_or(usize::MAX);
-            if before & 1 == 0 && len <= body.len() * 8 {
-                bytes.resize(len, 0);
-                memory::copy_out(body, bytes);
-                fence(Ordering::Acquire);
-                if head[0].load(Ordering::Relaxed) == before {
-                    return id.checked_sub(1).map(ViewId);
-                }
-            }
-            *torn += 1;
-            core::hint::spin_loop();
-        }
-        None
+        view_area::load(self.part(self.layout.view(), self.layout.view_bytes() as usize), bytes, torn)
     }
 
     /// The words of the slot ring, each atomic by itself; empty if they are not included.
@@ -281,27 +270,14 @@ impl<'a> Reader<'a> {
 
 /// Publishes a view for [`Reader::view`]. Only the owner may call this. `false` if it does not fit.
 pub fn publish_view(words: &[AtomicU64], layout: &Layout, id: ViewId, bytes: &[u8]) -> bool {
-    let area = memory::span(words, layout.view(), layout.view_bytes() as usize).unwrap_or_default();
-    let Some((head, body)) = area.split_at_checked(size_of::<ViewHead>() / 8) else { return false };
-    if bytes.len() > body.len() * 8 {
-        return false;
-    }
-    let sequence = head[0].load(Ordering::Relaxed) | 1;
-    head[0].store(sequence, Ordering::Relaxed);
-    fence(Ordering::Release);
-    head[1].store(id.0.wrapping_add(1), Ordering::Relaxed);
-    head[2].store(bytes.len() as u64, Ordering::Relaxed);
-    memory::copy_in(body, bytes);
-    head[0].store(sequence.wrapping_add(1), Ordering::Release);
-    true
+    let area = memory::span(words, layout.view(), layout.view_bytes() as usize);
+    view_area::publish(area.unwrap_or_default(), id, bytes)
 }
 
-/// Publishes the latest CLEAR beside the view.
+/// Publishes the latest CLEAR beside the view, for [`Reader::cleared`].
 pub(crate) fn publish_cleared(words: &[AtomicU64], layout: &Layout, base: ViewId) {
-    let at = layout.view() + core::mem::offset_of!(ViewHead, cleared) as u32;
-    if let Some([word]) = memory::span(words, at, 8) {
-        word.store(base.0, Ordering::Release);
-    }
+    let area = memory::span(words, layout.view(), size_of::<ViewHead>());
+    view_area::publish_cleared(area.unwrap_or_default(), base);
 }
 
 #[cfg(test)]
@@ -314,16 +290,17 @@ mod tests {
         let layout = Layout::new(LIMITS).expect("in bounds");
         let words = memory::zeroed(layout.bytes());
         let reader = Reader::new(&words, &layout);
-        assert_eq!(reader.view(), None, "there is none yet");
+        assert_eq!((reader.view(), reader.cleared()), (None, ViewId::GENESIS), "there is none yet");
+        publish_cleared(&words, &layout, ViewId(3));
         assert!(publish_view(&words, &layout, ViewId(4), b"four"));
         assert_eq!(reader.view(), Some((ViewId(4), b"four".to_vec())));
-        assert_eq!(reader.view_id(), Some(ViewId(4)));
+        assert_eq!((reader.view_id(), reader.cleared()), (Some(ViewId(4)), ViewId(3)));
         assert!(!publish_view(&words, &layout, ViewId(5), &vec![0; LIMITS.value_bytes as usize + 1]));
         let head = layout.view() as usize / 8;
         words[head].fetch_add(1, Ordering::Relaxed);
         let mut torn = 0;
         assert_eq!(reader.view_counted(&mut Vec::new(), &mut torn), None, "its writer died");
-        assert_eq!(torn, u64::from(TORN_READS_MAX));
+        assert_eq!(torn, u64::from(page::TORN_READS_MAX));
         assert_eq!(reader.view_id(), None);
         words[head].fetch_add(1, Ordering::Relaxed);
         words[head + 2].store(u64::MAX, Ordering::Relaxed);

@@ -411,25 +411,28 @@ impl Region {
         self.ring();
     }
 
-    /// The number of changes of lease page and view; for [`Region::wait_changed`].
-    pub fn changes(&self) -> u32 {
-        page::changed(self.page()).load(Ordering::Acquire)
+    /// The number of changes of lease page and view, as the owner announces them, and of what
+    /// coordinators of the host have stated; for [`Region::wait_changed`].
+    pub fn changes(&self, cluster: &Cluster) -> u32 {
+        let announced = page::changed(self.page()).load(Ordering::Acquire);
+        announced.wrapping_add(cluster.table.news().load(Ordering::Acquire))
     }
 
-    /// Waits until page or view have changed since `last_seen`; returns the count, also after a
+    /// Waits until there have been changes since `last_seen`; returns the count, also after a
     /// timeout.
-    pub fn wait_changed(&self, last_seen: u32, timeout: Nanos) -> u32 {
+    pub fn wait_changed(&self, cluster: &Cluster, last_seen: u32, timeout: Nanos) -> u32 {
         let until = clock::now() + timeout;
-        let word = &self.page()[page::CHANGED];
+        let (word, news) = (&self.page()[page::CHANGED], cluster.table.news());
         loop {
             // Dekker with `announce`.
             memory::high_half(word).store(1, Ordering::SeqCst);
-            let changes = memory::low_half(word).load(Ordering::SeqCst);
+            let counts = [memory::low_half(word), news].map(|count| (count, count.load(Ordering::SeqCst)));
+            let changes = counts.iter().fold(0, |sum: u32, (_, count)| sum.wrapping_add(*count));
             let left = until.since(clock::now());
             if changes != last_seen || left == Nanos::ZERO {
                 return changes;
             }
-            futex::wait(memory::low_half(word), last_seen, Some(left));
+            futex::waitv(&counts.map(|(count, seen)| futex::waiter(count, seen)), left);
         }
     }
 

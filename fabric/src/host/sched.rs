@@ -172,12 +172,15 @@ mod tests {
         std::thread::spawn(|| {
             let slice = || attributes(0).expect("this thread's").sched_runtime;
             let before = slice();
+            be_nice(3);
+            let niceness = || attributes(0).expect("this thread's").sched_nice;
+            let nice = niceness();
             set_slice(None, Slice::Short).expect("it needs no privilege");
             // Older kernels report no slice.
             assert!(before == 0 || slice() == SHORT_SLICE.0, "{before}, then {}", slice());
             let own = nix::unistd::gettid().as_raw().cast_unsigned();
             set_slice(Some(own), Slice::Default).expect("a thread of this user");
-            assert_eq!(slice(), before);
+            assert_eq!((slice(), niceness()), (before, nice), "and nothing else is changed");
             assert!(set_slice(Some(u32::MAX), Slice::Short).is_err(), "no such thread");
         })
         .join()

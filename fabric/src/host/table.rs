@@ -5,6 +5,7 @@
 //! 128   changes  counts changes of any entry
 //! 192   impaired how many entries have links that a drill impairs
 //! 256   bell     wakes all sleeping members of the cluster on this host
+//! 320   news     wakes all programs that wait for a view
 //! 512   entries  64 bytes each: state, generation, kind and groups, name, impairment and delay of its links
 //! ```
 //!
@@ -44,6 +45,7 @@ const HEADER_NAMESPACES: usize = 12;
 const CHANGES: usize = 16;
 const IMPAIRED: usize = 24;
 const BELL: usize = 32;
+const NEWS: usize = 40;
 const ENTRIES: usize = 64;
 const ENTRY_WORDS: usize = 8;
 const WORDS: usize = ENTRIES + REGIONS as usize * ENTRY_WORDS;
@@ -209,6 +211,18 @@ impl Table {
     pub(crate) fn wake_members(&self) {
         self.bell().fetch_add(1, Ordering::SeqCst);
         futex::wake(self.bell(), u32::MAX);
+    }
+
+    /// A futex on which programs sleep beside the changes that their agents announce.
+    pub(crate) fn news(&self) -> &AtomicU32 {
+        crate::memory::low_half(&self.map[NEWS])
+    }
+
+    /// Wakes all programs that wait for a view. The caller has published one, and its CLEAR.
+    pub(crate) fn wake_programs(&self) {
+        // A program counts before it reads what was published, and sleeps only on the same count.
+        self.news().fetch_add(1, Ordering::SeqCst);
+        futex::wake(self.news(), u32::MAX);
     }
 
     /// The impairment of a region's newest owner.

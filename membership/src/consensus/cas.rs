@@ -340,7 +340,7 @@ impl Consensus for CasEngine {
     fn accept<F: Fabric>(
         &mut self,
         own: Arc<[u8]>,
-        then: impl FnOnce(&mut F),
+        before: impl FnOnce(&mut F),
         fabric: &mut F,
     ) -> Option<Outcome> {
         let Phase::Prepared(adopted) = self.phase else { return None };
@@ -350,12 +350,8 @@ impl Consensus for CasEngine {
         self.adopted = adopted;
         let value = if adopted { Arc::clone(&self.value) } else { Arc::clone(&own) };
         self.phase = Phase::Accepting;
-        let majority = self.rows.len() / 2 + 1;
-        for at in 0..majority.min(self.rows.len()) {
-            self.accept_at(at, &value, fabric);
-        }
-        then(fabric);
-        for at in majority..self.rows.len() {
+        before(fabric);
+        for at in 0..self.rows.len() {
             self.accept_at(at, &value, fabric);
         }
         self.value = if self.mutant.has(Mutant::AnnounceOwnValue) && !own.is_empty() { own } else { value };

@@ -40,13 +40,12 @@ pub trait Consensus: Clone + Debug + Eq + Hash {
     /// Requests promises.
     fn prepare<F: Fabric>(&mut self, fabric: &mut F) -> Option<Outcome>;
 
-    /// Proposes a value on a prepared slot; an adopted value takes precedence. `then` posts what
-    /// should follow the operations that the decision needs: it is called between those at a
-    /// majority and those at the other acceptors.
+    /// Proposes a value on a prepared slot; an adopted value takes precedence. `before` posts what
+    /// should be complete when the slot is decided.
     fn accept<F: Fabric>(
         &mut self,
         own: Arc<[u8]>,
-        then: impl FnOnce(&mut F),
+        before: impl FnOnce(&mut F),
         fabric: &mut F,
     ) -> Option<Outcome>;
 

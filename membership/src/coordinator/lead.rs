@@ -191,8 +191,8 @@ impl Coordinator {
         change.filter(|change| requests::has_room(self.view(), *change, &self.peer.config))
     }
 
-    /// The next view that this leader will propose.
-    fn wanted(&self, now: Instant) -> View {
+    /// The next view that this leader will propose, and its frame.
+    fn wanted(&self, now: Instant) -> (Arc<View>, Arc<[u8]>) {
         let view = self.view();
         let remove = self
             .suspects
@@ -203,23 +203,22 @@ impl Coordinator {
             })
             .collect();
         let edit = self.requests.edit(remove, self.wanted_acceptor(now), view, &self.peer.config);
-        view.successor(&edit, self.cleared, self.peer.config.mutant)
+        self.successor(&edit)
     }
 
     fn propose<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        let next = self.wanted(now);
+        let (next, frame) = self.wanted(now);
         assert_eq!(next.id, self.engine.slot(), "a view is proposed for its own slot");
         assert_eq!(next.id, self.view().id.next(), "a view follows the newest one");
         fabric.record(Record::new(EventKind::Propose, next.id.0, 0));
         self.note_proposed(now);
-        let next = Arc::new(next);
         self.proposal = Some(Arc::clone(&next));
         if let Some(early) = self.early_clearing(&next, now) {
             self.early = Some(early);
         }
         let (early, config) = (self.early.as_ref().filter(|early| early.base() >= next.id), self.peer.config);
         let raise = |fabric: &mut F| early.into_iter().for_each(|early| early.raise_all(&config, fabric));
-        let outcome = self.engine.accept(next.to_frame(), raise, fabric);
+        let outcome = self.engine.accept(frame, raise, fabric);
         self.outcome(outcome, now, fabric);
     }
 
@@ -255,7 +254,7 @@ impl Coordinator {
                 fabric.count(Counter::Adoptions, 1);
                 self.note_proposed(now);
                 let own = if self.peer.config.mutant.has(Mutant::AnnounceOwnValue) {
-                    self.wanted(now).to_frame()
+                    self.wanted(now).1
                 } else {
                     Arc::from([])
                 };
@@ -282,6 +281,14 @@ impl Coordinator {
         };
         assert_eq!(slot, self.view().id.next(), "what is decided follows the newest view");
         fabric.record(Record::new(EventKind::Decide, slot.0, u64::from(adopted)));
+        fabric.publish_view(view.id, frame);
+        let incompatible = view.base == view.id;
+        let is_early = |early: &mut Clearing| early.base() == slot && early.is_done(now, &self.peer.config);
+        let cleared = self.early.take_if(|early| incompatible && is_early(early));
+        if let Some(early) = &cleared {
+            // Programs go on first: they do not need what this process has yet to do.
+            self.state_clear(&view, early.fenced(), fabric);
+        }
         fabric.count(Counter::Decisions, 1);
         fabric.observe(Histogram::Decide, now.since(self.proposed));
         for change in &view.changes {
@@ -295,21 +302,21 @@ impl Coordinator {
             fabric.count(counter, 1);
         }
         self.announce_replacement(&view, fabric);
-        let incompatible = view.base == view.id;
-        self.install(&view, frame, now, fabric);
+        self.follow_published(&view, now, fabric);
         assert_eq!(self.view().id, slot, "what is decided is installed");
         // The slowest action goes first: fences, unless members have to fetch the view after its
         // announcement.
         let announcement = self.announcement(&view, frame);
-        if matches!(Message::decode(&announcement), Ok(Message::Decided(_))) {
-            fabric.multicast(Group::Everyone, &announcement);
-        } else if incompatible {
+        let is_whole = !matches!(Message::decode(&announcement), Ok(Message::Decided(_)));
+        if incompatible && is_whole && cleared.is_none() {
             self.held = Some(Arc::clone(frame));
             self.peer.timers.set(Timer::Announce, now + self.peer.config.timing.announce_hold);
         } else {
             fabric.multicast(Group::Everyone, &announcement);
         }
-        if incompatible {
+        if cleared.is_some() {
+            self.announce_clear(view.base, now, is_whole, fabric);
+        } else if incompatible {
             self.begin_clearing(now, fabric);
             self.clear(now, fabric);
         }
@@ -447,16 +454,37 @@ impl Coordinator {
         if !clearing.is_done(now, &self.peer.config) {
             return;
         }
-        fabric.record(Record::new(EventKind::Fenced, base.0, clearing.fenced() as u64));
-        let began = clearing.began();
+        let (began, fenced) = (clearing.began(), clearing.fenced());
         assert!(began <= now);
+        self.state_clear(&Arc::clone(self.view()), fenced, fabric);
+        let is_announced = self.announce_held(fabric);
+        self.announce_clear(base, began, is_announced, fabric);
+    }
+
+    /// States that all leases before the run of a view are over, by which the programs of this host go
+    /// on, and wakes them.
+    fn state_clear<F: Fabric>(&mut self, view: &View, fenced: usize, fabric: &mut F) {
+        let base = view.base;
+        // Stamped before the first of them can be active.
+        fabric.record(Record::new(EventKind::Fenced, base.0, fenced as u64));
+        fabric.record(Record::new(EventKind::Clear, base.0, 0));
         self.learn_clear(base, fabric);
         assert!(self.cleared >= base && self.clearing.is_none(), "a base is cleared once");
-        fabric.record(Record::new(EventKind::Clear, base.0, 0));
+        fabric.wake_programs(view.of_kind(Kind::App).map(|program| program.address));
+    }
+
+    /// Sends CLEAR, unless the announcement of its view says that, and counts it.
+    fn announce_clear<F: Fabric>(
+        &mut self,
+        base: ViewId,
+        began: Instant,
+        is_announced: bool,
+        fabric: &mut F,
+    ) {
         // All fences may have been raised in the turn that decided. After the stamp, so that no
         // phase of a flight recorder is longer than the histogram's sample.
         fabric.observe_since(Histogram::Clear, began);
-        if !self.announce_held(fabric) {
+        if !is_announced {
             fabric.multicast(Group::Everyone, &Message::Clear(base).encode());
         }
         fabric.count(Counter::ClearsSent, 1);

@@ -10,6 +10,7 @@ mod cliques;
 mod datagrams;
 mod lead;
 mod newcomers;
+mod prepared;
 mod requests;
 mod suspicions;
 
@@ -34,6 +35,7 @@ use crate::view::{Acceptor, JOIN_WINDOW, Kind, Member, Newcomer, Reason, View, c
 use crate::wire::Message;
 use cliques::Cliques;
 use obol_fabric::{Address, Event, Evidence, Fabric, Incarnation, Instant, Machine, Release, ViewId};
+use prepared::Prepared;
 use requests::Requests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -75,6 +77,7 @@ pub struct Coordinator {
     proposed: Instant,
     /// The last proposal.
     proposal: Option<Arc<View>>,
+    prepared: Prepared,
     deadbeat: Deadbeat,
     cliques: Cliques,
     /// It leads in place of coordinators that reach no majority: see [`Cliques`].
@@ -114,6 +117,7 @@ impl Coordinator {
             lost_quorum: false,
             proposed: Instant::ZERO,
             proposal: None,
+            prepared: Prepared::default(),
             deadbeat: Deadbeat::default(),
             cliques: Cliques::default(),
             stands_in: false,
@@ -271,13 +275,18 @@ impl Coordinator {
 
     /// Installs a view, decided here or elsewhere.
     fn install<F: Fabric>(&mut self, view: &Arc<View>, frame: &[u8], now: Instant, fabric: &mut F) {
-        if view.id <= self.view().id {
-            return;
+        if view.id > self.view().id {
+            fabric.publish_view(view.id, frame);
+            self.follow_published(view, now, fabric);
         }
+    }
+
+    /// Installs a view that is published already.
+    fn follow_published<F: Fabric>(&mut self, view: &Arc<View>, now: Instant, fabric: &mut F) {
+        assert!(view.id > self.view().id, "views are installed in order");
         self.announce_held(fabric);
         let jump = view.id != self.view().id.next();
         self.peer.note_view(view.id, jump, now, fabric);
-        fabric.publish_view(view.id, frame);
         self.learn_clear(view.cleared, fabric);
         self.follow_joins(view, now, fabric);
         self.accusers.follow(&self.log.newest().view, view, &self.peer.config);
@@ -506,6 +515,7 @@ impl Machine for Coordinator {
             self.found(found, now, fabric);
         }
         if self.peer.timers.is_due(Timer::Poll, now) {
+            self.prepare_view();
             self.poll_views(now, fabric);
         }
         self.request_join(now, fabric);

@@ -201,12 +201,8 @@ fn failover<S: Subject>(
         |p: &&Process| silent.iter().any(|s| s.is(p)) || p.kind == Kind::App && regions.contains(&p.region);
     let dead: Vec<&Process> = before.processes.iter().filter(|p| p.alive).filter(gone).collect();
     let ids: Vec<Incarnation> = dead.iter().map(|p| p.incarnation).collect();
-    let survivors: Vec<Name> = before
-        .processes
-        .iter()
-        .filter(|p| p.alive && p.kind.acts() && stamps(p) && !dead.iter().any(|d| d.name == p.name))
-        .map(|p| p.name)
-        .collect();
+    let survives = |p: &&Process| p.alive && stamps(p) && !dead.iter().any(|d| d.name == p.name);
+    let survivors = Survivors::of(before.processes.iter().filter(survives));
     let first = Instant(trial.stamps.iter().map(|stamp| stamp.at).min().unwrap_or_default());
     let names: Vec<Name> = dead.iter().map(|p| p.name).collect();
     let outcome = until_active(subject, history, until, &ids, &names, first, &survivors);
@@ -218,9 +214,11 @@ fn failover<S: Subject>(
         trial.failed += ids.len() as u64;
     }
     match outcome {
-        Failover::Measured(phases, wait) => {
+        Failover::Measured { phases, wait, agents, coordinators } => {
             trial.unavailable_ns = Some(phases.total().0);
             trial.failover_ns = Some(phases.total().0);
+            trial.agents_ns = agents.map(|span| span.0);
+            trial.coordinators_ns = coordinators.map(|span| span.0);
             let phases = Phases::NAMES.into_iter().zip(phases.values());
             trial.phases_ns = phases.map(|(name, span)| (name.to_owned(), span.0)).collect();
             trial.lease_wait_ns = wait.0;
@@ -267,10 +265,45 @@ impl Bystanders {
     }
 }
 
+/// The processes that no fault has hit, by what a failover means to them.
+struct Survivors {
+    programs: Vec<Name>,
+    agents: Vec<Name>,
+    /// Those that are members.
+    coordinators: Vec<Name>,
+}
+
+impl Survivors {
+    fn of<'a>(processes: impl Iterator<Item = &'a Process> + Clone) -> Self {
+        let of_kind = |kind| processes.clone().filter(move |p| p.kind == kind);
+        let programs = of_kind(Kind::App).map(|p| p.name).collect();
+        let agents = of_kind(Kind::Agent).map(|p| p.name).collect();
+        let members = of_kind(Kind::Coordinator).filter(|p| p.incarnation != Incarnation::NONE);
+        Self { programs, agents, coordinators: members.map(|p| p.name).collect() }
+    }
+
+    /// Those whose failover it is: an agent's lease serves its programs alone.
+    fn served(&self) -> &[Name] {
+        if self.programs.is_empty() { &self.agents } else { &self.programs }
+    }
+}
+
+/// When the last of some processes did something; `None` if one has not, or there are none.
+fn last(times: impl Iterator<Item = Option<Instant>>) -> Option<Instant> {
+    times.collect::<Option<Vec<_>>>().and_then(|times| times.into_iter().max())
+}
+
 enum Failover {
-    /// Its phases, and the wait of the survivors by the lease rule alone.
-    Measured(Phases, Nanos),
-    /// Why it was not measured, and after what time the last survivor was active again; nothing
+    Measured {
+        phases: Phases,
+        /// The wait of the survivors by the lease rule alone.
+        wait: Nanos,
+        /// Until the last agent was active.
+        agents: Option<Nanos>,
+        /// Until the last coordinator had the view.
+        coordinators: Option<Nanos>,
+    },
+    /// Why it was not measured, and after what time the last program was active again; nothing
     /// where there was none.
     Void(String, Option<Nanos>),
     /// Why the cluster did not go on, and for how long it was watched.
@@ -285,8 +318,9 @@ fn until_active<S: Subject>(
     dead: &[Incarnation],
     names: &[Name],
     injected: Instant,
-    survivors: &[Name],
+    survivors: &Survivors,
 ) -> Failover {
+    let Survivors { programs, agents, coordinators } = survivors;
     let (mut polls, mut was_excluded) = (0u64, false);
     let Until { old, patience, stopped } = until;
     loop {
@@ -309,8 +343,9 @@ fn until_active<S: Subject>(
         let strangers =
             departed.iter().filter(|d| d.at > old && !d.left && !dead.contains(&d.incarnation)).count();
         let first = dead.iter().map(gone).collect::<Option<Vec<_>>>().and_then(|at| at.into_iter().max());
-        let waiting: Vec<&str> = survivors
+        let waiting: Vec<&str> = programs
             .iter()
+            .chain(agents)
             .filter(|name| first.is_none_or(|id| history.active_from(id, **name).is_none()))
             .map(Name::as_str)
             .collect();
@@ -320,13 +355,25 @@ fn until_active<S: Subject>(
             subject.refresh();
             history.take(&subject.events());
             let drift = subject.deployment().profile.timing.drift_ppm;
-            let last = survivors.iter().filter_map(|name| history.active_from(id, *name)).max();
-            let lasted = last.map(|last| last.since(injected));
+            let actives = |names: &[Name]| last(names.iter().map(|name| history.active_from(id, *name)));
+            let knew = last(coordinators.iter().map(|name| history.received_from(id, *name)));
+            // Coordinators that do not lead learn of it last.
+            if knew.is_none() && !coordinators.is_empty() && !is_last {
+                was_excluded = true;
+                continue;
+            }
+            let since = |at: Option<Instant>| at.map(|at| at.since(injected));
+            let lasted = since(actives(survivors.served()));
             return if strangers > 0 {
                 Failover::Void(format!("{strangers} other members were removed meanwhile"), lasted)
             } else {
-                match Phases::of(history, id, dead, injected, survivors) {
-                    Some(phases) => Failover::Measured(phases, lengthened(view.wait, drift)),
+                match Phases::of(history, id, dead, injected, survivors.served()) {
+                    Some(phases) => Failover::Measured {
+                        phases,
+                        wait: lengthened(view.wait, drift),
+                        agents: since(actives(agents)),
+                        coordinators: since(knew),
+                    },
                     None => Failover::Void(format!("the time line of view {id} is incomplete"), lasted),
                 }
             };
@@ -397,6 +444,11 @@ mod tests {
         Name::new(text).expect("a name")
     }
 
+    fn programs() -> Survivors {
+        let programs = ["app-1", "app-2"].map(name).to_vec();
+        Survivors { programs, agents: Vec::new(), coordinators: Vec::new() }
+    }
+
     fn at(ms: u64) -> Instant {
         INJECTED + Nanos::from_millis(ms)
     }
@@ -445,7 +497,7 @@ mod tests {
 
         fn follow(&mut self, patience: u64) -> Failover {
             let until = Until { old: ViewId(42), patience: Nanos::from_millis(patience), stopped: &|| None };
-            let survivors = ["app-1", "app-2"].map(name);
+            let survivors = programs();
             let (dead, names) = ([VICTIM], [name("app-3")]);
             until_active(self, &mut History::default(), until, &dead, &names, INJECTED, &survivors)
         }
@@ -513,7 +565,7 @@ mod tests {
 
     fn measured(outcome: Failover) -> Nanos {
         match outcome {
-            Failover::Measured(phases, _) => phases.total(),
+            Failover::Measured { phases, .. } => phases.total(),
             Failover::Void(why, _) | Failover::Failed(why, _) => panic!("{why}"),
         }
     }
@@ -544,7 +596,7 @@ mod tests {
         let until = Until { old: ViewId(42), patience: Nanos::from_millis(3_000), stopped: &|| None };
         let dead = [VICTIM, Incarnation(3)];
         let names = ["app-3", "coord-1"].map(name);
-        let survivors = ["app-1", "app-2"].map(name);
+        let survivors = programs();
         let outcome =
             until_active(&mut one, &mut History::default(), until, &dead, &names, INJECTED, &survivors);
         let Failover::Failed(why, _) = outcome else { panic!("it failed") };

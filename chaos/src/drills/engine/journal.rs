@@ -125,9 +125,14 @@ pub struct Trial {
     pub skew_error_ns: u64,
     /// By how much times of other hosts may be off, in nanoseconds; 0 if there are none.
     pub clock_error_ns: u64,
-    /// From the first stamp to the last survivor's `active`, in nanoseconds.
+    /// From the first stamp to the `active` of the last program that survives, in nanoseconds; of the
+    /// last agent, if no program survives.
     pub failover_ns: Option<u64>,
-    /// From the first stamp until every survivor was active again, also where the failover could not
+    /// The same of the last agent.
+    pub agents_ns: Option<u64>,
+    /// From the first stamp until the last coordinator that survives had the view, in nanoseconds.
+    pub coordinators_ns: Option<u64>,
+    /// From the first stamp until every surviving program was active again, also where the failover could not
     /// be measured; where they were not seen to be, for how long they were watched. Where no program
     /// survived, until the cluster was healthy again.
     pub unavailable_ns: Option<u64>,
@@ -310,6 +315,8 @@ pub fn samples(trials: &[Trial], metric: Metric) -> impl Iterator<Item = Nanos> 
     measured(trials).filter_map(move |trial| {
         let found = match metric {
             Metric::CueToActive => trial.failover_ns,
+            Metric::ToAgents => trial.agents_ns,
+            Metric::ToCoordinators => trial.coordinators_ns,
             Metric::Notice => phase(trial, Phases::NAMES[0]),
             Metric::Propose => phase(trial, Phases::NAMES[1]),
             Metric::Decide => phase(trial, Phases::NAMES[2]),

@@ -2,7 +2,8 @@
 //! processes wrote: start and end of each lease page, its fence, and flight recorder stamps. The
 //! time of reading plays no part.
 
-use obol_fabric::{Instant, Nanos, Page, ViewId};
+use obol_fabric::{Incarnation, Instant, Nanos, Page, ViewId};
+use obol_membership::Kind;
 use obol_observe::timeline::History;
 use obol_observe::{Process, Snapshot};
 
@@ -15,6 +16,9 @@ pub(super) struct Held {
     pub page: Page,
     /// The fence beside it, read after the failover.
     pub fence: ViewId,
+    /// Whether the process is a member of the view of that fence, so that it could go on in that one
+    /// ahead of the holder.
+    pub goes_on: bool,
     /// When the process was proved dead, if so.
     pub ended: Option<Instant>,
 }
@@ -48,8 +52,10 @@ fn used_until(page: &Page) -> Instant {
 
 fn beside(run: &Begun, held: &[Held], seen: Instant) -> Nanos {
     let older = held.iter().filter(|h| h.page.base < run.base && h.page.start < h.page.end);
-    // A lease that an earlier run's fence ended is checked against that run.
-    let older = older.filter(|h| h.fence <= h.page.view || h.fence >= run.base);
+    // A lease that an earlier run's fence ended is checked against that run, unless it went over to
+    // that run's first view.
+    let ends = |h: &Held| h.fence > h.page.view && !(h.goes_on && h.fence == h.page.view.next());
+    let older = older.filter(|h| !ends(h) || h.fence >= run.base);
     // Neither over nor proved dead when the new run was in use: only a fence can have ended these.
     let open: Vec<&Held> = older
         .filter(|h| used_until(&h.page) > run.at && h.ended.is_none_or(|ended| ended > run.at))
@@ -114,7 +120,12 @@ pub(super) fn overlap_seen(
             }
             false => Some(Instant::ZERO),
         };
-        Held { region: p.region, page, fence, ended }
+        let was_member = p.incarnation != Incarnation::NONE
+            && before.processes.iter().any(|b| b.alive && b.incarnation == p.incarnation);
+        let mut departed = snapshot.view.iter().flat_map(|view| &view.departed);
+        let is_out = departed.any(|d| d.incarnation == p.incarnation && d.at <= fence);
+        let goes_on = p.kind == Kind::App && was_member && !is_out;
+        Held { region: p.region, page, fence, goes_on, ended }
     });
     let found = overlap(&begun, &held.collect::<Vec<_>>(), snapshot.at);
     certain(found, acting().map(Process::clock_error).fold(history.clock_error(), Nanos::max))
@@ -141,7 +152,7 @@ mod tests {
             end: Instant(end),
             ..Page::default()
         };
-        Held { region: 3, page, fence: ViewId(5), ended: None }
+        Held { region: 3, page, fence: ViewId(5), goes_on: false, ended: None }
     }
 
     fn found(run: Begun, held: &[Held]) -> u64 {
@@ -206,6 +217,12 @@ mod tests {
         assert_eq!(found(RUN, &[lower]), 1_800, "the view's own base does not end it");
         let page = Page { view: ViewId(5), ..fenced.page };
         assert_eq!(found(RUN, &[Held { page, ..lower }]), 0, "an earlier run's fence had ended it");
+        let page = Page { view: ViewId(6), ..page };
+        let member = Held { page, goes_on: true, ..lower };
+        assert_eq!(found(RUN, &[member]), 1_800, "a program went on in that run");
+        assert_eq!(found(RUN, &[Held { goes_on: false, ..member }]), 0, "that run excludes it");
+        let page = Page { view: ViewId(5), ..page };
+        assert_eq!(found(RUN, &[Held { page, ..member }]), 0, "over a gap no lease goes on");
     }
 
     #[test]

@@ -74,7 +74,7 @@ pub enum Stage {
 #[serde(rename_all = "snake_case")]
 pub enum Followed {
     Over {
-        /// From the first stamp to the last survivor's `active`, in nanoseconds.
+        /// From the first stamp to the last program's `active`, in nanoseconds.
         failover_ns: u64,
         /// Its phases, in nanoseconds.
         phases_ns: BTreeMap<String, u64>,

@@ -203,8 +203,10 @@ fn trigger(drill: &Drill, doc: &mut Document) {
 }
 
 /// Figures, their meanings, and the usual causes of long ones.
-const MEANINGS: [(Metric, &str, &str); 8] = [
-    (Metric::CueToActive, "first fault to the last survivor's lease in the new view", ""),
+const MEANINGS: [(Metric, &str, &str); 10] = [
+    (Metric::CueToActive, "first fault until the last surviving program is active in the new view", ""),
+    (Metric::ToAgents, "first fault until the last surviving agent has a lease on the new view", ""),
+    (Metric::ToCoordinators, "first fault until the last surviving coordinator has the new view", ""),
     (
         Metric::Notice,
         "first fault to the notice at the coordinator that decided",
@@ -234,8 +236,8 @@ const MEANINGS: [(Metric, &str, &str); 8] = [
     ),
     (
         Metric::Active,
-        "CLEAR to the last survivor's lease in the new view",
-        "waking every member: more processes than cores, wait.strategy, load beside the cluster",
+        "CLEAR until the last surviving program is active in the new view",
+        "waking every program: more processes than cores, wait.strategy, load beside the cluster",
     ),
     (
         Metric::Skew,
@@ -512,8 +514,7 @@ fn longest(journal: &Journal) -> Option<(Metric, &'static str, &'static str)> {
         let times = distribution(&journal.trials, metric);
         (!times.is_empty()).then(|| times.quantile(0.5))
     };
-    let phases =
-        MEANINGS.into_iter().filter(|(metric, ..)| !matches!(metric, Metric::CueToActive | Metric::Skew));
+    let phases = MEANINGS.into_iter().filter(|(metric, ..)| metric.is_phase());
     phases.filter(|(metric, ..)| median(*metric).is_some()).max_by_key(|(metric, ..)| median(*metric))
 }
 

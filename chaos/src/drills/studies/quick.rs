@@ -105,9 +105,14 @@ pub struct Report {
     /// The longest time for which two incompatible views could be used at once, in nanoseconds;
     /// must be 0.
     pub overlap_ns: u64,
-    /// First fault to the last survivor's `active`.
+    /// First fault to the `active` of the last program that survives, or, if none does, of the last
+    /// agent.
     pub failover_us: Summary,
-    /// The same, phase by phase.
+    /// First fault to the `active` of the last agent that survives.
+    pub agents_us: Summary,
+    /// First fault until the last coordinator that survives has the view.
+    pub coordinators_us: Summary,
+    /// The phases of `failover_us`.
     pub phases_us: BTreeMap<&'static str, Summary>,
     /// The wait of the survivors after the decision by the lease rule alone.
     pub lease_wait_us: f64,
@@ -149,6 +154,8 @@ impl Report {
             false_suspicions: total(counted().map(|trial| trial.falsely_failed)),
             overlap_ns: journal.trials.iter().map(|trial| trial.overlap_ns).max().unwrap_or(0),
             failover_us: summary(Metric::CueToActive),
+            agents_us: summary(Metric::ToAgents),
+            coordinators_us: summary(Metric::ToCoordinators),
             phases_us: phases.collect(),
             lease_wait_us: counted()
                 .map(|trial| Nanos(trial.lease_wait_ns).as_micros_f64())

@@ -2,9 +2,9 @@
 //! the acceptors be queried, and accept an answer for that time or later, like `confirm` of the
 //! crate `agent`. An answer is equivalent to an `active` at the time of the request.
 
-use super::driver::Driver;
-use super::marks::Mark;
-use super::oracle::Verdict;
+use super::Driver;
+use crate::marks::Mark;
+use crate::oracle::Verdict;
 use obol_fabric::{Address, Instant, Page, ViewId, page};
 
 /// A request without an answer times out after this many leases.
@@ -12,7 +12,7 @@ const TIMEOUT_LEASES: u64 = 24;
 
 /// A program that waits for a confirmation.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PendingConfirm {
+pub(crate) struct PendingConfirm {
     node: u32,
     /// 0: the node's embedded app.
     seat: u16,
@@ -29,7 +29,7 @@ pub(super) struct PendingConfirm {
 impl Driver {
     /// Lets a program, or a node's embedded app, request confirmation that the view of its page is
     /// active.
-    pub(super) fn begin_confirm(&mut self, node: u32, seat: u16) -> Verdict {
+    pub(crate) fn begin_confirm(&mut self, node: u32, seat: u16) -> Verdict {
         if !self.is_member(node, seat) {
             return Ok(());
         }
@@ -50,7 +50,7 @@ impl Driver {
     }
 
     /// Lets programs read what a node has published.
-    pub(super) fn finish_confirms(&mut self, node: u32) -> Verdict {
+    pub(crate) fn finish_confirms(&mut self, node: u32) -> Verdict {
         let now = self.cluster.now();
         let mut at = 0;
         while let Some(&pending) = self.pending_confirms.get(at) {
@@ -79,7 +79,7 @@ impl Driver {
 
     /// Lets all acting members confirm the newest view, if no lease lasts as long as a renewal
     /// takes.
-    pub(super) fn confirm_all(&mut self) {
+    pub(crate) fn confirm_all(&mut self) {
         if !self.scenario.far {
             return;
         }
@@ -105,7 +105,7 @@ impl Driver {
     }
 
     /// Whether the newest view is active at a node, or confirmed.
-    pub(super) fn may_act(&self, node: u32) -> bool {
+    pub(crate) fn may_act(&self, node: u32) -> bool {
         let (newest, words) = (self.oracle.newest().id, self.cluster.page(node));
         let (confirming, since) = &self.confirming;
         let confirmed = || {

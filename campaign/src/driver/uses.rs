@@ -3,11 +3,11 @@
 //! (`membership::successor_lease`). They look when a region changes, and ask some time later,
 //! repeatedly, by what they have seen then. They may stop between any two reads.
 //!
-//! What the oracle makes of it: [`Oracle::used`](super::oracle::Oracle::used).
+//! What the oracle makes of it: [`Oracle::used`](crate::oracle::Oracle::used).
 
-use super::driver::{Driver, PROGRAMS};
-use super::marks::Mark;
-use super::oracle::Verdict;
+use super::{Driver, PROGRAMS};
+use crate::marks::Mark;
+use crate::oracle::Verdict;
 use obol_fabric::layout::{PROPOSERS_MAX, ViewHead};
 use obol_fabric::{Address, Page, SeatStatus, ViewId, memory, page};
 use obol_fabric_sim::Program;
@@ -30,7 +30,7 @@ const RECOVERED_EVERY: u64 = 3;
 const GIVEN_UP: u16 = PROPOSERS_MAX as u16;
 
 /// The coordinators given up before the first view of a run.
-pub(super) fn given_up_before(seed: u64, coordinators: u32) -> Numbers {
+pub(crate) fn given_up_before(seed: u64, coordinators: u32) -> Numbers {
     let is_recovered = seed.is_multiple_of(RECOVERED_EVERY) && coordinators < u32::from(GIVEN_UP);
     if is_recovered { Numbers::NONE.with(GIVEN_UP) } else { Numbers::NONE }
 }
@@ -61,7 +61,7 @@ struct Call {
 
 /// All programs that ask.
 #[derive(Debug)]
-pub(super) struct Uses {
+pub(crate) struct Uses {
     rng: Rng,
     /// What each coordinator's region showed last: view and CLEAR.
     shown: Vec<(ViewId, ViewId)>,
@@ -69,7 +69,7 @@ pub(super) struct Uses {
 }
 
 impl Uses {
-    pub(super) fn new(seed: u64, coordinators: u32) -> Self {
+    pub(crate) fn new(seed: u64, coordinators: u32) -> Self {
         let nothing = (ViewId::GENESIS, ViewId::GENESIS);
         Self {
             rng: Rng::new(seed ^ 0x05e5_0fa7_1e45_0000),
@@ -81,7 +81,7 @@ impl Uses {
 
 impl Driver {
     /// Lets programs read what a step has changed, and go on with what they have begun.
-    pub(super) fn use_views(&mut self, node: u32) -> Verdict {
+    pub(crate) fn use_views(&mut self, node: u32) -> Verdict {
         if !self.scenario.trial.clocks_keep() {
             return Ok(());
         }
@@ -170,7 +170,7 @@ impl Driver {
     }
 
     /// The next read of a program that asks; the program itself, if it goes on.
-    fn go_on(&mut self, mut asks: Use) -> Result<Option<Use>, super::oracle::Violation> {
+    fn go_on(&mut self, mut asks: Use) -> Result<Option<Use>, crate::oracle::Violation> {
         let Some(worker) = self.worker(asks.node, asks.seat) else { return Ok(None) };
         let (now, words) = (worker.now, worker.words);
         let (shown, fence) = (page::load(words).unwrap_or_default(), page::fenced(words));

@@ -1,16 +1,19 @@
 //! A world with its oracle: every change to a node goes through here, so that the oracle observes
 //! it.
 
-use super::act::Timed;
-use super::confirm::PendingConfirm;
-use super::marks::Mark;
-use super::oracle::{Cue, Oracle, Verdict, Violation, broken};
-use super::pulses::Pulses;
-use super::role::Instrumented;
-use super::scenario::Scenario;
-use super::uses::{self, Uses};
-use super::watcher::{Watcher, watchers};
-use super::work::Work;
+mod acts;
+mod confirm;
+mod pulses;
+mod uses;
+mod watcher;
+mod work;
+
+use crate::act::Timed;
+use crate::marks::Mark;
+use crate::oracle::{Cue, Oracle, Verdict, Violation, broken};
+use crate::role::Instrumented;
+use crate::scenario::Scenario;
+use confirm::PendingConfirm;
 use obol_cluster_sim::{Cluster, Process};
 use obol_fabric::layout::ViewHead;
 use obol_fabric::{Address, Instant, Name, SeatStatus, ViewId, memory, page};
@@ -20,52 +23,56 @@ use obol_membership::recorder::Record;
 use obol_membership::view::{Departed, JOIN_WINDOW, Newcomer, Reason};
 use obol_membership::{Change, Coordinator, Kind, Start, View, wire};
 use obol_rng::Rng;
+use pulses::Pulses;
 use std::fmt;
 use std::sync::Arc;
+use uses::Uses;
+use watcher::{Watcher, watchers};
+use work::Work;
 
 /// Within this many link timeouts, reports about a link have expired or led to a decision.
 const FORGET_TIMEOUTS: u64 = 3;
 
 /// Seats for programs in an agent's region: `1..=PROGRAMS`.
-pub(super) const PROGRAMS: u16 = 3;
+pub(crate) const PROGRAMS: u16 = 3;
 
 /// The state of one run.
 #[derive(Debug)]
-pub(super) struct Driver {
-    pub(super) scenario: Scenario,
-    pub(super) cluster: Cluster<Instrumented>,
-    pub(super) oracle: Oracle,
-    pub(super) rng: Rng,
+pub(crate) struct Driver {
+    pub(crate) scenario: Scenario,
+    pub(crate) cluster: Cluster<Instrumented>,
+    pub(crate) oracle: Oracle,
+    pub(crate) rng: Rng,
     lives: u64,
     /// Programs that want to be members: `[node][seat]`.
-    pub(super) wants: Vec<[bool; PROGRAMS as usize + 1]>,
+    pub(crate) wants: Vec<[bool; PROGRAMS as usize + 1]>,
     /// Whether a member was frozen in its present life.
-    pub(super) frozen_once: Vec<bool>,
+    pub(crate) frozen_once: Vec<bool>,
     /// Events of each node's flight recorder that have been logged.
     logged: Vec<u64>,
     absent: Vec<u32>,
     /// Steps of the world at its present time.
     steps: (u64, u32),
     /// The programs' pending work.
-    pub(super) works: Vec<Work>,
+    pub(crate) works: Vec<Work>,
     /// Programs that compute by themselves whether a view is active.
-    pub(super) uses: Uses,
+    pub(crate) uses: Uses,
     /// Pending confirmations.
-    pub(super) pending_confirms: Vec<PendingConfirm>,
+    pub(crate) pending_confirms: Vec<PendingConfirm>,
     /// At the end: the view that all have to confirm, and since when on each one's clock.
-    pub(super) confirming: (ViewId, Vec<(u32, Instant)>),
+    pub(crate) confirming: (ViewId, Vec<(u32, Instant)>),
     /// Draws who requests confirmations, independently of all other draws.
-    pub(super) confirm_rng: Rng,
+    pub(crate) confirm_rng: Rng,
     /// The pulses of its hosts, if they exchange any.
-    pub(super) pulses: Option<Box<Pulses>>,
+    pub(crate) pulses: Option<Box<Pulses>>,
     /// Draws faults of pulses, independently of all other draws.
-    pub(super) pulse_rng: Rng,
+    pub(crate) pulse_rng: Rng,
     /// Programs that follow the views without being members.
-    pub(super) watchers: Vec<Watcher>,
+    pub(crate) watchers: Vec<Watcher>,
     /// The adversary's acts.
-    pub(super) record: Vec<Timed>,
+    pub(crate) record: Vec<Timed>,
     /// The event log, if requested.
-    pub(super) log: Option<Vec<String>>,
+    pub(crate) log: Option<Vec<String>>,
 }
 
 fn name(what: &str, number: u32) -> Name {
@@ -102,7 +109,7 @@ fn pulses(scenario: &Scenario) -> Option<Box<Pulses>> {
 
 impl Driver {
     /// Nodes that are absent never run.
-    pub(super) fn new(scenario: Scenario, absent: &[u32], log: bool) -> Self {
+    pub(crate) fn new(scenario: Scenario, absent: &[u32], log: bool) -> Self {
         let (config, first) = (scenario.config, scenario.first_view);
         let mut cluster = Cluster::new(config, scenario.deciders(), scenario.rough, scenario.seed);
         let retired = uses::given_up_before(scenario.seed, scenario.coordinators);
@@ -232,7 +239,7 @@ impl Driver {
     }
 
     /// Adds a line to the log.
-    pub(super) fn log(&mut self, what: fmt::Arguments<'_>) {
+    pub(crate) fn log(&mut self, what: fmt::Arguments<'_>) {
         let now = self.cluster.now();
         if let Some(log) = &mut self.log {
             log.push(format!("{now:>10} {what}"));
@@ -240,7 +247,7 @@ impl Driver {
     }
 
     /// True time of the next step.
-    pub(super) fn next_time(&self) -> Option<u64> {
+    pub(crate) fn next_time(&self) -> Option<u64> {
         let pulses = Some(self.pulses_due()).filter(|due| *due != u64::MAX);
         self.cluster.next_time().into_iter().chain(pulses).min()
     }
@@ -252,7 +259,7 @@ impl Driver {
     }
 
     /// One step of the world, or of pulses, checked by the oracle. False if no event is left.
-    pub(super) fn step(&mut self) -> Result<bool, Violation> {
+    pub(crate) fn step(&mut self) -> Result<bool, Violation> {
         self.oracle.cues.clear();
         let due = self.pulses_due();
         if due < self.cluster.next_time().unwrap_or(u64::MAX) {
@@ -276,12 +283,12 @@ impl Driver {
     }
 
     /// A hash of all events.
-    pub(super) fn hash(&self) -> u64 {
+    pub(crate) fn hash(&self) -> u64 {
         self.cluster.hash() ^ self.pulses.as_ref().map_or(0, |pulses| pulses.hash())
     }
 
     /// The present time, and the number of steps at it.
-    pub(super) fn moment(&self) -> (u64, u32) {
+    pub(crate) fn moment(&self) -> (u64, u32) {
         let now = self.cluster.now();
         (now, if self.steps.0 == now { self.steps.1 } else { 0 })
     }
@@ -326,7 +333,7 @@ impl Driver {
         }
     }
 
-    pub(super) fn leader(&self) -> Option<u32> {
+    pub(crate) fn leader(&self) -> Option<u32> {
         let leads = |n: &u32| {
             self.cluster.runs(*n)
                 && self.cluster.machine(*n).coordinator().is_some_and(Coordinator::is_leading)
@@ -334,7 +341,7 @@ impl Driver {
         (0..self.scenario.coordinators).find(leads)
     }
 
-    pub(super) fn kill(&mut self, node: u32) -> Verdict {
+    pub(crate) fn kill(&mut self, node: u32) -> Verdict {
         if self.cluster.is_dead(node) {
             return Ok(());
         }
@@ -346,7 +353,7 @@ impl Driver {
         Ok(())
     }
 
-    pub(super) fn restart(&mut self, node: u32) -> Verdict {
+    pub(crate) fn restart(&mut self, node: u32) -> Verdict {
         if !self.cluster.is_dead(node) || self.absent.contains(&node) || self.is_paused(node) {
             return Ok(());
         }
@@ -363,13 +370,13 @@ impl Driver {
         Ok(())
     }
 
-    pub(super) fn freeze(&mut self, node: u32) {
+    pub(crate) fn freeze(&mut self, node: u32) {
         self.log(format_args!("freeze node {node}"));
         self.cluster.freeze(node);
         self.frozen_once[node as usize] = true;
     }
 
-    pub(super) fn thaw(&mut self, node: u32) {
+    pub(crate) fn thaw(&mut self, node: u32) {
         if self.is_paused(node) {
             return;
         }
@@ -378,7 +385,7 @@ impl Driver {
         self.resume_work(node, 0);
     }
 
-    pub(super) fn thaw_program(&mut self, node: u32, seat: u16) {
+    pub(crate) fn thaw_program(&mut self, node: u32, seat: u16) {
         if self.is_paused(node) {
             return;
         }
@@ -387,29 +394,29 @@ impl Driver {
         self.resume_work(node, seat);
     }
 
-    pub(super) fn cut(&mut self, from: u32, to: u32) {
+    pub(crate) fn cut(&mut self, from: u32, to: u32) {
         self.log(format_args!("cut {from} -> {to}"));
         self.cluster.partition(from, to);
     }
 
-    pub(super) fn close(&mut self, node: u32) {
+    pub(crate) fn close(&mut self, node: u32) {
         self.log(format_args!("close node {node}: it reaches the others, and they do not reach it"));
         self.cluster.close(node);
     }
 
-    pub(super) fn refuse(&mut self, from: u32, to: u32) {
+    pub(crate) fn refuse(&mut self, from: u32, to: u32) {
         self.log(format_args!("node {from} cannot connect to node {to}, which reaches it"));
         self.cluster.refuse(from, to);
     }
 
-    pub(super) fn open(&mut self, node: u32) {
+    pub(crate) fn open(&mut self, node: u32) {
         if self.cluster.is_closed(node) {
             self.log(format_args!("open node {node}"));
             self.cluster.open(node);
         }
     }
 
-    pub(super) fn heal(&mut self, from: u32, to: u32) {
+    pub(crate) fn heal(&mut self, from: u32, to: u32) {
         if self.cluster.is_refused(from, to) {
             self.log(format_args!("node {from} can connect to node {to} again"));
             self.cluster.accept(from, to);
@@ -420,7 +427,7 @@ impl Driver {
         }
     }
 
-    pub(super) fn attach(&mut self, node: u32, seat: u16) -> Verdict {
+    pub(crate) fn attach(&mut self, node: u32, seat: u16) -> Verdict {
         if self.cluster.is_dead(node) || self.is_paused(node) {
             return Ok(());
         }
@@ -441,7 +448,7 @@ impl Driver {
         name("prog", of_node + u32::from(seat))
     }
 
-    pub(super) fn kill_program(&mut self, node: u32, seat: u16) -> Verdict {
+    pub(crate) fn kill_program(&mut self, node: u32, seat: u16) -> Verdict {
         self.log(format_args!("kill the program in seat {seat} of node {node}"));
         self.oracle.before_fault(&self.cluster)?;
         if let Some(who) = self.cluster.program(node, seat).filter(|p| p.is_alive()).map(|p| p.address()) {
@@ -452,20 +459,20 @@ impl Driver {
         Ok(())
     }
 
-    pub(super) fn leave_program(&mut self, node: u32, seat: u16) {
+    pub(crate) fn leave_program(&mut self, node: u32, seat: u16) {
         self.log(format_args!("the program in seat {seat} of node {node} requests to leave"));
         self.cluster.leave_program(node, seat);
         self.wants[node as usize][usize::from(seat)] = false;
     }
 
     /// A program that has left requests to join again.
-    pub(super) fn join_again(&mut self, node: u32, seat: u16) {
+    pub(crate) fn join_again(&mut self, node: u32, seat: u16) {
         self.log(format_args!("the program in seat {seat} of node {node} requests to join again"));
         self.cluster.join_program(node, seat);
         self.wants[node as usize][usize::from(seat)] = true;
     }
 
-    pub(super) fn leave(&mut self, node: u32) -> Verdict {
+    pub(crate) fn leave(&mut self, node: u32) -> Verdict {
         self.log(format_args!("node {node} requests to leave"));
         self.oracle.before_fault(&self.cluster)?;
         self.cluster.with_machine(node, |machine, now, port| machine.process.leave(now, port));
@@ -473,7 +480,7 @@ impl Driver {
     }
 
     /// An operator requests another lease duration from some coordinators.
-    pub(super) fn set_lease(&mut self, lease: u64, to: u32) {
+    pub(crate) fn set_lease(&mut self, lease: u64, to: u32) {
         use obol_fabric::{Fabric, Nanos};
         self.log(format_args!("leases of {lease} ns are requested from coordinators {to:b}"));
         self.oracle.decisions.leases.request(Nanos(lease));
@@ -488,7 +495,7 @@ impl Driver {
     }
 
     /// An operator requests from all coordinators that one becomes an acceptor, or stops being one.
-    pub(super) fn set_acceptor(&mut self, node: u32, decides: bool) {
+    pub(crate) fn set_acceptor(&mut self, node: u32, decides: bool) {
         use obol_fabric::Fabric;
         let as_of = self.oracle.newest().id;
         self.log(format_args!("coordinator {node} is requested as acceptor: {decides}, as of view {as_of}"));
@@ -505,7 +512,7 @@ impl Driver {
     }
 
     /// Every join that may still be valid arrives once more, like datagrams delayed by the network.
-    pub(super) fn repeat_joins(&mut self) {
+    pub(crate) fn repeat_joins(&mut self) {
         use obol_fabric::Fabric;
         let newest = self.oracle.newest().id.0;
         let mut joins = Vec::new();
@@ -531,14 +538,14 @@ impl Driver {
     }
 
     /// The view after the one that a running node knows, if it is decided.
-    pub(super) fn missed_view(&self, node: u32) -> Option<Arc<View>> {
+    pub(crate) fn missed_view(&self, node: u32) -> Option<Arc<View>> {
         let known = self.cluster.machine(node).view().id;
         let decided = self.oracle.decisions.get(known.next()).filter(|_| self.cluster.runs(node))?;
         Some(Arc::clone(&decided.view))
     }
 
     /// The announcement of that view arrives, like a datagram delayed by the network.
-    pub(super) fn late_view(&mut self, node: u32) {
+    pub(crate) fn late_view(&mut self, node: u32) {
         use obol_fabric::Fabric;
         let Some(view) = self.missed_view(node) else { return };
         let reaches = |n: &u32| self.cluster.runs(*n) && *n != node && !self.cluster.is_cut(*n, node);
@@ -550,17 +557,17 @@ impl Driver {
     }
 
     /// The acceptors after the newest view.
-    pub(super) fn acceptors(&self) -> Vec<u32> {
+    pub(crate) fn acceptors(&self) -> Vec<u32> {
         self.oracle.newest().acceptors.iter().map(|a| a.address.region).collect()
     }
 
-    pub(super) fn suspect(&mut self, node: u32, seat: u16) {
+    pub(crate) fn suspect(&mut self, node: u32, seat: u16) {
         self.log(format_args!("seat {seat} of node {node} is suspected"));
         self.cluster.suspect(node, seat);
     }
 
     /// A notice that a member is suspected for this reason arrives at one coordinator, and is not repeated.
-    pub(super) fn accuse_once(&mut self, accused: u32, to: u32, reason: Reason) {
+    pub(crate) fn accuse_once(&mut self, accused: u32, to: u32, reason: Reason) {
         use obol_fabric::{Evidence, Fabric};
         let at = self.cluster.address(accused);
         let members = &self.oracle.newest().members;
@@ -573,25 +580,25 @@ impl Driver {
         self.cluster.with_machine(from, |_, _, port| port.send(Address::region(to), &bytes));
     }
 
-    pub(super) fn set_network(&mut self, network: Network) {
+    pub(crate) fn set_network(&mut self, network: Network) {
         *self.cluster.network_mut() = network;
     }
 
     /// Live programs in seats of this node's present life.
-    pub(super) fn programs(&self, node: u32) -> Vec<u16> {
+    pub(crate) fn programs(&self, node: u32) -> Vec<u16> {
         let region = self.cluster.memory(node).as_ptr();
         let lives = |p: &&obol_fabric_sim::Program| p.is_alive() && p.memory().as_ptr() == region;
         self.cluster.programs(node).filter(lives).map(|p| p.address().seat).collect()
     }
 
     /// Whether the newest view contains the present life of a node.
-    pub(super) fn is_inside(&self, node: u32) -> bool {
+    pub(crate) fn is_inside(&self, node: u32) -> bool {
         let address = self.cluster.address(node);
         !self.cluster.is_dead(node) && self.oracle.newest().members.iter().any(|m| m.address == address)
     }
 
     /// Runs until reports about cut links and suspected members have expired or led to decisions.
-    pub(super) fn expire_reports(&mut self) -> Verdict {
+    pub(crate) fn expire_reports(&mut self) -> Verdict {
         let timing = self.scenario.config.timing;
         let end = self.cluster.now() + FORGET_TIMEOUTS * timing.link_timeout.0;
         while self.cluster.now() < end && self.step()? {}
@@ -600,12 +607,12 @@ impl Driver {
 
     /// Row 21: why the cluster is not healthy, or `None` if all live processes are active in the
     /// newest view, and it contains exactly them.
-    pub(super) fn problem(&self) -> Option<String> {
+    pub(crate) fn problem(&self) -> Option<String> {
         self.problem_of(|_| true)
     }
 
     /// The same if only some of the live processes have to be members.
-    pub(super) fn problem_of(&self, belongs: impl Fn(u32) -> bool) -> Option<String> {
+    pub(crate) fn problem_of(&self, belongs: impl Fn(u32) -> bool) -> Option<String> {
         let newest = self.oracle.newest();
         let mut live = Vec::new();
         for node in 0..self.scenario.nodes() {
@@ -686,7 +693,7 @@ impl Driver {
     }
 
     /// A violation of row 21, or of a row that covers a special case of it, with the problem.
-    pub(super) fn unhealthy(&self, since: u64) -> Verdict {
+    pub(crate) fn unhealthy(&self, since: u64) -> Verdict {
         let problem = self.problem().unwrap_or_default();
         let waited = self.cluster.now() - since;
         let row = self.row_of_unhealthy();

@@ -2,11 +2,11 @@
 //! rarely that slots are reused meanwhile, and both restart from where they left off, like a
 //! restarted program.
 
-use super::driver::Driver;
-use super::marks::Mark;
-use super::oracle::{Verdict, broken};
-use super::role::World;
-use super::scenario::Scenario;
+use super::Driver;
+use crate::marks::Mark;
+use crate::oracle::{Verdict, broken};
+use crate::role::World;
+use crate::scenario::Scenario;
 use obol_fabric::{Address, Remote, ViewId, memory};
 use obol_fabric_sim::State;
 use obol_membership::View;
@@ -22,7 +22,7 @@ const ITEMS_MAX: u32 = 64;
 
 /// A program that follows the views.
 #[derive(Debug)]
-pub(super) struct Watcher {
+pub(crate) struct Watcher {
     stream: Stream,
     /// The next expected view.
     next: ViewId,
@@ -54,7 +54,7 @@ impl Regions for Memory<'_> {
 }
 
 /// The two of a run.
-pub(super) fn watchers(scenario: &Scenario, genesis: &Arc<View>) -> Vec<Watcher> {
+pub(crate) fn watchers(scenario: &Scenario, genesis: &Arc<View>) -> Vec<Watcher> {
     let watcher = |every| Watcher {
         stream: Stream::new(Some(genesis.id), Arc::clone(genesis), &scenario.config),
         next: genesis.id,
@@ -66,7 +66,7 @@ pub(super) fn watchers(scenario: &Scenario, genesis: &Arc<View>) -> Vec<Watcher>
 
 impl Driver {
     /// Polls the watchers that are due after round `round` of the faults.
-    pub(super) fn watch(&mut self, round: u32) -> Verdict {
+    pub(crate) fn watch(&mut self, round: u32) -> Verdict {
         let mut watchers = std::mem::take(&mut self.watchers);
         let verdict =
             watchers.iter_mut().filter(|w| round.is_multiple_of(w.every)).try_for_each(|w| self.check(w));
@@ -109,7 +109,7 @@ impl Driver {
     }
 
     /// At the end, when a majority lives, a stream is complete.
-    pub(super) fn watched_all(&mut self) -> Verdict {
+    pub(crate) fn watched_all(&mut self) -> Verdict {
         self.watch(0)?;
         let newest = self.oracle.newest().id;
         match self.watchers.iter().find(|w| w.next <= newest) {

@@ -2,9 +2,9 @@
 //! only then let the work take effect, like `guard` of the crate `agent`. Row 18 concerns those
 //! that are stopped in between.
 
-use super::driver::Driver;
-use super::marks::Mark;
-use super::oracle::Verdict;
+use super::Driver;
+use crate::marks::Mark;
+use crate::oracle::Verdict;
 use obol_fabric::{Address, Instant, SeatStatus, ViewId, page};
 use obol_fabric_sim::{Program, State};
 use obol_membership::Mutant;
@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicU64;
 
 /// Work that has not taken effect yet.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Work {
+pub(crate) struct Work {
     node: u32,
     /// 0: the node's embedded app.
     seat: u16,
@@ -23,15 +23,15 @@ pub(super) struct Work {
 }
 
 /// The page of a worker, and whether it runs.
-pub(super) struct Worker<'a> {
-    pub(super) who: Address,
-    pub(super) runs: bool,
-    pub(super) words: &'a [AtomicU64; page::WORDS],
-    pub(super) now: Instant,
+pub(crate) struct Worker<'a> {
+    pub(crate) who: Address,
+    pub(crate) runs: bool,
+    pub(crate) words: &'a [AtomicU64; page::WORDS],
+    pub(crate) now: Instant,
 }
 
 impl Driver {
-    pub(super) fn worker(&self, node: u32, seat: u16) -> Option<Worker<'_>> {
+    pub(crate) fn worker(&self, node: u32, seat: u16) -> Option<Worker<'_>> {
         let now = self.cluster.local_now(node);
         if seat == 0 {
             let state = self.cluster.state(node);
@@ -45,13 +45,13 @@ impl Driver {
 
     /// Whether a program knows that it is a member. A non-member must not act, and no leader waits
     /// for it or fences it: only its agent's death clears the page.
-    pub(super) fn is_member(&self, node: u32, seat: u16) -> bool {
+    pub(crate) fn is_member(&self, node: u32, seat: u16) -> bool {
         let status = self.cluster.program(node, seat).and_then(Program::status);
         seat == 0 || matches!(status, Some(SeatStatus::Member(_)))
     }
 
     /// Lets a program, or a node's embedded app, begin work of this duration.
-    pub(super) fn begin_work(&mut self, node: u32, seat: u16, span: u64) {
+    pub(crate) fn begin_work(&mut self, node: u32, seat: u16, span: u64) {
         if !self.is_member(node, seat) {
             return;
         }
@@ -65,12 +65,12 @@ impl Driver {
     }
 
     /// When the next work completes.
-    pub(super) fn next_work(&self) -> u64 {
+    pub(crate) fn next_work(&self) -> u64 {
         self.works.iter().map(|work| work.due).min().unwrap_or(u64::MAX)
     }
 
     /// A process resumes, and so does its work.
-    pub(super) fn resume_work(&mut self, node: u32, seat: u16) {
+    pub(crate) fn resume_work(&mut self, node: u32, seat: u16) {
         let now = self.cluster.now();
         for work in self.works.iter_mut().filter(|w| (w.node, w.seat) == (node, seat) && w.due == u64::MAX) {
             work.due = now;
@@ -78,7 +78,7 @@ impl Driver {
     }
 
     /// Lets completed work take effect.
-    pub(super) fn finish_work(&mut self) -> Verdict {
+    pub(crate) fn finish_work(&mut self) -> Verdict {
         let now = self.cluster.now();
         while let Some(at) = self.works.iter().position(|work| work.due <= now) {
             let work = self.works[at];
