@@ -36,6 +36,7 @@ mod owner;
 mod percentile;
 pub mod plot;
 pub mod poisson;
+pub mod process_json;
 pub mod pulse;
 pub mod pulse_json;
 pub mod reason;

@@ -12,7 +12,7 @@ mod probe;
 mod read;
 mod schema;
 mod shipped;
-mod span;
+pub(crate) mod span;
 mod store;
 pub(crate) mod target;
 
@@ -24,7 +24,6 @@ pub use probe::Probe;
 pub use read::parse;
 pub use schema::schema;
 pub use shipped::{Shipped, load, shipped};
-pub(crate) use span::{SPAN_MIN, span_schema};
 pub use store::{Change, StoreDrill, StoreStep};
 pub use target::{Select, Target};
 

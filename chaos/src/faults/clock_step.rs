@@ -4,7 +4,7 @@ use super::fault::{Armed, Arming, Effect, Fault, Key, Planning, Scope};
 use super::order::Injection;
 use super::realtime::{ClockStep as Step, may_step};
 use super::record::{Record, Undone};
-use crate::drillfile::{SPAN_MIN, span_schema};
+use crate::drillfile::span::{SPAN_MIN, span_schema};
 use obol_config::{Problems, Section};
 use obol_fabric::Nanos;
 use obol_fabric::host::Cluster;

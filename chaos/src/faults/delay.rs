@@ -4,7 +4,7 @@ use super::fault::{Effect, Key};
 use super::host_network::Impact;
 use super::links::LinkFault;
 use super::order::Links;
-use crate::drillfile::{SPAN_MIN, span_schema};
+use crate::drillfile::span::{SPAN_MIN, span_schema};
 use obol_config::{Problems, Section};
 use obol_fabric::Nanos;
 

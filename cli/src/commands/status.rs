@@ -4,23 +4,20 @@ use clap::Args;
 use obol_chaos::drills::agent::halt;
 use obol_chaos::drills::agent::undo_record::left_by_drills;
 use obol_deaths::Detection;
-use obol_fabric::version::Version;
 use obol_fabric::{Name, Nanos};
 use obol_fabric_ip::{PulsePath, PulsePeer, PulseReport};
-use obol_membership::Kind;
-use obol_membership::consensus::{Ballot, Head};
 use obol_membership::metrics::Counter;
-use obol_membership::view::coordinator_name;
 use obol_node::fate;
 use obol_node::network::Fabric;
 use obol_observe::advice::{self, Advice};
 use obol_observe::calendar::{self, age, iso, unix_now};
 use obol_observe::figures::total;
+use obol_observe::process_json::ProcessJson;
 use obol_observe::pulse_json;
 use obol_observe::replacement::Replacement;
 use obol_observe::table;
 use obol_observe::{
-    Gateway, Health, Observer, Process, Snapshot, certificate_days, certificate_warning, examine_keys, judge,
+    Gateway, Health, Observer, Snapshot, certificate_days, certificate_warning, examine_keys, judge,
     least_duties, warnings,
 };
 use obol_term::output::{self, Failure};
@@ -51,81 +48,11 @@ pub(crate) struct Status {
     verbose: bool,
 }
 
-/// A lease in JSON.
-#[derive(Serialize)]
-struct LeaseJson {
-    view: u64,
-    fence: u64,
-    active: bool,
-    margin_us: f64,
-}
-
-/// Renewals in JSON, since the process started.
-#[derive(Serialize)]
-struct RenewalsJson {
-    on_time: u64,
-    late: u64,
-    failed: u64,
-}
-
-/// A ballot of a slot in JSON.
-#[derive(Serialize)]
-struct BallotJson {
-    slot: u64,
-    ballot: u16,
-    proposer: String,
-}
-
-/// What a coordinator's acceptor memory says of the newest slots.
-#[derive(Serialize)]
-struct AcceptorJson {
-    accepted: Option<BallotJson>,
-    prepared: Option<BallotJson>,
-}
-
-impl AcceptorJson {
-    fn of(head: Head) -> Self {
-        let ballot = |of: Ballot| BallotJson {
-            slot: of.slot.0,
-            ballot: of.number,
-            proposer: coordinator_name(of.proposer).to_string(),
-        };
-        Self { accepted: head.accepted.map(ballot), prepared: head.prepared.map(ballot) }
-    }
-}
-
 /// A process in JSON.
 #[derive(Serialize)]
-struct ProcessJson<'a> {
-    name: &'a str,
-    kind: &'static str,
-    /// Whether it runs on another host, where `pid` counts.
-    distant: bool,
-    /// The number of its host; none if that is not known.
-    host_number: Option<u8>,
-    pid: u32,
-    alive: bool,
-    frozen: bool,
-    /// Whether it left on request, so that it is not missed.
-    left: bool,
-    /// How it ended, such as `killed by SIGKILL` or `exit status 3`; none if it runs, or if the `obol up`
-    /// of this host has not seen its end.
-    ended: Option<String>,
-    deadbeat: &'static str,
-    /// Of obol; none if it does not say.
-    version: Option<String>,
-    incarnation: Option<u64>,
-    host: Option<String>,
-    /// Of a program at an agent: whether that agent runs.
-    agent_alive: Option<bool>,
-    /// For how many microseconds its join is still on hold, if it is, because its name failed or
-    /// left again and again.
-    held_back_us: Option<f64>,
-    view: Option<u64>,
-    lease: Option<LeaseJson>,
-    renewals: Option<RenewalsJson>,
-    acceptor: Option<AcceptorJson>,
-    counters: BTreeMap<&'static str, u64>,
+struct LoggedJson<'a> {
+    #[serde(flatten)]
+    process: ProcessJson<'a>,
     /// Its log, if it writes one on this host.
     log: Option<LogJson>,
 }
@@ -168,7 +95,7 @@ fn advice_line(Advice { since, remedy }: &Advice, now: u64) -> Option<String> {
 
 /// A cluster in JSON. Times in microseconds.
 #[derive(Serialize)]
-pub(crate) struct StatusJson<'a> {
+struct StatusJson<'a> {
     cluster: &'a str,
     health: Health,
     reasons: &'a [String],
@@ -191,7 +118,7 @@ pub(crate) struct StatusJson<'a> {
     /// By what the hosts know each other, in a cluster over RDMA.
     #[serde(skip_serializing_if = "Option::is_none")]
     rdma: Option<RdmaJson>,
-    processes: Vec<ProcessJson<'a>>,
+    processes: Vec<LoggedJson<'a>>,
 }
 
 /// The gateway of this host.
@@ -340,66 +267,41 @@ fn certificate_state(days: Option<u32>, fault: Option<&str>) -> String {
     }
 }
 
-fn process<'a>(p: &'a Process, distant: bool, snapshot: &'a Snapshot) -> ProcessJson<'a> {
-    let host = (p.seat != 0).then(|| {
-        let agent = snapshot.all_processes().find(|o| o.region == p.region && o.seat == 0);
-        agent.map_or(String::new(), |agent| agent.name.to_string())
-    });
-    ProcessJson {
-        name: p.name.as_str(),
-        kind: p.kind.name(),
-        distant,
-        host_number: (p.host != 0).then_some(p.host),
-        pid: p.process.pid,
-        alive: p.alive,
-        frozen: p.frozen,
-        left: p.left,
-        ended: None,
-        deadbeat: p.detection.name(),
-        version: (p.version != Version::default()).then(|| p.version.to_string()),
-        incarnation: snapshot.is_member(p).then_some(p.incarnation.0),
-        agent_alive: p.agent_lives(snapshot),
-        host,
-        held_back_us: Some(p.hold_left(snapshot.at)).filter(|n| *n > Nanos::ZERO).map(Nanos::as_micros_f64),
-        view: p.view.as_ref().map(|view| view.id.0),
-        lease: p.lease.as_ref().map(|(page, fence)| LeaseJson {
-            view: page.view.0,
-            fence: fence.0,
-            active: p.is_active(snapshot.at),
-            margin_us: page.end.since(snapshot.at).as_micros_f64(),
-        }),
-        renewals: (p.lease.is_some() && p.seat == 0).then(|| RenewalsJson {
-            on_time: p.counter(Counter::RenewalsOnTime),
-            late: p.counter(Counter::RenewalsLate),
-            failed: p.counter(Counter::RenewalsFailed),
-        }),
-        acceptor: (p.kind == Kind::Coordinator).then(|| AcceptorJson::of(p.head)),
-        counters: Counter::ALL.iter().map(|c| (c.name(), p.counter(*c))).filter(|(_, n)| *n > 0).collect(),
-        log: None,
+/// What is known without a snapshot.
+fn blank<'a>(cluster: &'a Name, health: Health, reasons: &'a [String]) -> StatusJson<'a> {
+    StatusJson {
+        cluster: cluster.as_str(),
+        health,
+        reasons,
+        advice: Vec::new(),
+        warnings: Vec::new(),
+        view: None,
+        base: None,
+        release: None,
+        leader: None,
+        profile: "",
+        deadbeat: None,
+        replacement: None,
+        gateway: None,
+        rdma: None,
+        processes: Vec::new(),
     }
 }
 
 /// The snapshot as scripts get it.
-pub(crate) fn json<'a>(cluster: &'a Name, profile: &'a str, snapshot: &'a Snapshot) -> StatusJson<'a> {
+fn json<'a>(cluster: &'a Name, profile: &'a str, snapshot: &'a Snapshot) -> StatusJson<'a> {
+    let view = snapshot.view.as_ref();
+    let all = [(&snapshot.processes, false), (&snapshot.remote, true)].into_iter();
+    let one = |p, distant| LoggedJson { process: ProcessJson::of(p, distant, snapshot), log: None };
     StatusJson {
-        cluster: cluster.as_str(),
-        health: snapshot.health,
-        reasons: &snapshot.reasons,
-        advice: Vec::new(),
-        warnings: Vec::new(),
-        view: snapshot.view.as_ref().map(|view| view.id.0),
-        base: snapshot.view.as_ref().map(|view| view.base.0),
-        release: snapshot.view.as_ref().and_then(|view| view.release()).map(|release| release.to_string()),
+        view: view.map(|view| view.id.0),
+        base: view.map(|view| view.base.0),
+        release: view.and_then(|view| view.release()).map(|release| release.to_string()),
         leader: snapshot.leader_name().map(|name| name.to_string()),
         profile,
         deadbeat: snapshot.detection().map(Detection::name),
-        replacement: None,
-        gateway: None,
-        rdma: None,
-        processes: [(&snapshot.processes, false), (&snapshot.remote, true)]
-            .into_iter()
-            .flat_map(|(all, distant)| all.iter().map(move |p| process(p, distant, snapshot)))
-            .collect(),
+        processes: all.flat_map(|(all, distant)| all.iter().map(move |p| one(p, distant))).collect(),
+        ..blank(cluster, snapshot.health, &snapshot.reasons)
     }
 }
 
@@ -421,8 +323,8 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Status) -> Result<ExitCode,
         let advice = advice.collect();
         let status = json(&cluster, &profile, &snapshot);
         let mut status = StatusJson { advice, warnings, replacement, gateway, rdma, ..status };
-        for process in status.processes.iter_mut().filter(|process| !process.distant) {
-            process.log = log(&observer, process);
+        for LoggedJson { process, log } in status.processes.iter_mut().filter(|one| !one.process.distant) {
+            *log = logged(&observer, process);
             process.ended = ended(&observer, process);
         }
         output::json(&status)?;
@@ -461,7 +363,7 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Status) -> Result<ExitCode,
 }
 
 /// What a process says of its log. One that has no log has that of an earlier process of its name.
-fn log(observer: &Observer, process: &ProcessJson<'_>) -> Option<LogJson> {
+fn logged(observer: &Observer, process: &ProcessJson<'_>) -> Option<LogJson> {
     let state = obol_logs::state(observer.cluster().dir(), process.name).ok().flatten()?;
     let obol_logs::State { pid, levels, to, dropped, unwritten, .. } = state;
     (pid == process.pid).then_some(LogJson { levels, to, dropped, unwritten })
@@ -521,23 +423,7 @@ fn unreachable(cluster: Name, error: &obol_node::SiteError, as_json: bool) -> Re
     if !as_json {
         return Err(Failure::refused(error));
     }
-    output::json(&StatusJson {
-        cluster: cluster.as_str(),
-        health: Health::Unreachable,
-        reasons: &[error.to_string()],
-        advice: Vec::new(),
-        warnings: Vec::new(),
-        view: None,
-        base: None,
-        release: None,
-        leader: None,
-        profile: "",
-        deadbeat: None,
-        replacement: None,
-        gateway: None,
-        rdma: None,
-        processes: Vec::new(),
-    })?;
+    output::json(&blank(&cluster, Health::Unreachable, &[error.to_string()]))?;
     Ok(ExitCode::from(Health::Unreachable.exit_code()))
 }
 

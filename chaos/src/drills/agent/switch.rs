@@ -228,6 +228,31 @@ impl Gateway {
     }
 }
 
+/// Where an order was not carried out or not obeyed, or a halt lacks its reason, and why; `None` if all is
+/// well.
+pub fn missed(hosts: &[OnHost], order: &Order) -> Option<String> {
+    let what = match order {
+        Order::Halt(_) => "drills are not halted",
+        Order::Resume | Order::Look => "drills may still be halted",
+    };
+    let again = if matches!(order, Order::Halt(_)) { "halt" } else { "resume" };
+    let one = |found: &OnHost| {
+        let OnHost { host, done, undone, error, .. } = found;
+        let why = error.as_deref().map_or(String::new(), |why| format!(" ({why})"));
+        match (done, undone) {
+            (true, true) => {
+                error.as_deref().map(|why| format!("drills are halted on host {host}, but {why}"))
+            }
+            (false, _) => Some(format!("{what} on host {host}{why}: run `obol drill {again}` there")),
+            (true, false) => Some(format!(
+                "faults are left to undo on host {host}{why}: `obol drill recover` there undoes them once their drill has ended"
+            )),
+        }
+    };
+    let all: Vec<String> = hosts.iter().filter_map(one).collect();
+    (!all.is_empty()).then(|| all.join("; "))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -288,5 +313,21 @@ mod tests {
         // What an older release answers is understood.
         let older: Answer = serde_json::from_str(r#"{"done":{"was_halted":true}}"#).expect("an answer");
         assert_eq!(older, done(true));
+    }
+
+    #[test]
+    fn a_halt_that_is_in_force_without_its_reason_fails() {
+        let halted = |error: Option<&str>| OnHost {
+            host: 1,
+            done: true,
+            was_halted: false,
+            undone: true,
+            error: error.map(ToOwned::to_owned),
+        };
+        let order = Order::Halt(Halt { reason: "the sale".to_owned(), by: Who::this(), at: 7 });
+        assert_eq!(missed(&[halted(None)], &order), None);
+        let why = "the reason could not be written: No space left on device (os error 28)";
+        let said = missed(&[halted(None), halted(Some(why))], &order);
+        assert_eq!(said, Some(format!("drills are halted on host 1, but {why}")));
     }
 }

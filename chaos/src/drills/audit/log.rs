@@ -4,6 +4,7 @@
 //! middle shows.
 
 use nix::unistd::getuid;
+use obol_node::user::state_home;
 use obol_observe::calendar;
 use ring::digest::{SHA256, digest};
 use schemars::JsonSchema;
@@ -16,6 +17,8 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use strum::IntoStaticStr;
 
+/// Names the audit log, in place of the one in the user's folder for state.
+const AUDIT: &str = "OBOL_AUDIT";
 /// The schema of a line.
 const SCHEMA: u32 = 1;
 /// What the first line has as the hash of the line before it.
@@ -193,7 +196,7 @@ pub fn sha256(bytes: &[u8]) -> String {
 
 /// Why the log cannot be written or read.
 #[derive(Debug, thiserror::Error)]
-#[error("the audit log {path}: {error}; OBOL_AUDIT names another file")]
+#[error("the audit log {path}: {error}; {AUDIT} names another file")]
 pub struct AuditError {
     path: PathBuf,
     error: io::Error,
@@ -237,7 +240,19 @@ impl Found {
     }
 }
 
+/// There is no place for the audit log.
+#[derive(Debug, thiserror::Error)]
+#[error("drills are logged, and there is no place for that: set {AUDIT} to a file, or HOME")]
+pub struct NoPlace;
+
 impl Log {
+    /// The log of this user.
+    pub fn of_user() -> Result<Self, NoPlace> {
+        let named = std::env::var_os(AUDIT).filter(|path| !path.is_empty()).map(PathBuf::from);
+        let own = || Some(state_home()?.join("obol/drill-audit.jsonl"));
+        Ok(Self::new(named.or_else(own).ok_or(NoPlace)?))
+    }
+
     /// The log in this file.
     pub const fn new(path: PathBuf) -> Self {
         Self { path }

@@ -545,13 +545,18 @@ metric = "failover.cue_to_active"
 p50 = "10s"
 "#;
 
-    #[test]
-    fn everything_held_is_said_only_of_a_drill_that_passed_with_all_bounds_judged() {
+    fn simulated() -> (Drill, Journal) {
         let drill = crate::drillfile::parse(DRILL, "d.toml").expect("a drill");
         let profile = obol_profiles::Profile::builtin("laptop").expect("a profile");
         let options = crate::drills::Options::new(std::path::PathBuf::new());
         let none = obol_membership::ActiveMutant::NONE;
-        let passed = crate::drills::simulate(&drill, profile, none, &options, |_| true).expect("it runs");
+        let journal = crate::drills::simulate(&drill, profile, none, &options, |_| true).expect("it runs");
+        (drill, journal)
+    }
+
+    #[test]
+    fn everything_held_is_said_only_of_a_drill_that_passed_with_all_bounds_judged() {
+        let (drill, passed) = simulated();
         let says = |journal: &Journal| document(journal, &drill).html().contains("Everything held.");
         assert!(says(&passed), "{:?}", passed.verdict);
         use Verdict::{Aborted, Deviated, Failed, Interrupted, Void};
@@ -565,12 +570,7 @@ p50 = "10s"
 
     #[test]
     fn that_a_bound_or_a_probe_held_is_said_only_if_it_did() {
-        let drill = crate::drillfile::parse(DRILL, "d.toml").expect("a drill");
-        let profile = obol_profiles::Profile::builtin("laptop").expect("a profile");
-        let options = crate::drills::Options::new(std::path::PathBuf::new());
-        let none = obol_membership::ActiveMutant::NONE;
-        let mut journal =
-            crate::drills::simulate(&drill, profile, none, &options, |_| true).expect("it runs");
+        let (drill, mut journal) = simulated();
         let probed = |holds| Probed { probe: Probe::ViewConverged, holds, saw: "3 of 4".to_owned() };
         let mut said = |judged, after| {
             journal.judged[0].holds = judged;

@@ -3,23 +3,19 @@
 use clap::Args;
 use obol_chaos::drillfile;
 use obol_chaos::drills::agent::halt::REASON_CHARS_MAX;
-use obol_chaos::drills::agent::switch::{self, OnHost, Order};
+use obol_chaos::drills::agent::switch::{self, OnHost, Order, missed};
 use obol_chaos::drills::audit::approval::{Approval, Source};
 use obol_chaos::drills::audit::log::{Entry, Event, Log, Who};
 use obol_chaos::drills::{Accountable, Halt};
 use obol_config::duration;
 use obol_fabric::Name;
+use obol_logs::when::When;
 use obol_node::Site;
-use obol_node::user::state_home;
-use obol_observe::calendar::unix_now;
+use obol_observe::calendar::{iso, unix_now};
 use obol_term::output::{self, Failure};
-use std::env;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
-
-/// Names the audit log, in place of the one in the user's folder for state.
-const AUDIT: &str = "OBOL_AUDIT";
 
 #[derive(Debug, Args)]
 pub(crate) struct HaltDrills {
@@ -48,7 +44,7 @@ pub(crate) struct Audit {
     /// Show only entries from this time on: 2h, or a time in UTC such as 2026-11-25 or
     /// 2026-11-25T07:00
     #[arg(long, value_name = "TIME")]
-    since: Option<String>,
+    since: Option<When>,
     /// Print one JSON object per entry
     #[arg(long)]
     json: bool,
@@ -56,15 +52,7 @@ pub(crate) struct Audit {
 
 /// The audit log of this user.
 pub(super) fn log() -> Result<Log, Failure> {
-    if let Some(path) = env::var_os(AUDIT).filter(|path| !path.is_empty()) {
-        return Ok(Log::new(path.into()));
-    }
-    let home = state_home().ok_or_else(|| {
-        Failure::Refused(format!(
-            "drills are logged, and there is no place for that: set {AUDIT} to a file, or HOME"
-        ))
-    })?;
-    Ok(Log::new(home.join("obol/drill-audit.jsonl")))
+    Log::of_user().map_err(Failure::refused)
 }
 
 /// What is checked and logged of a drill from this file.
@@ -94,31 +82,6 @@ pub(super) fn done_already(noted: Result<(), Failure>) {
         // Nobody may read this.
         let _ = output::remark(format_args!("obol: this could not be logged: {failure}"));
     }
-}
-
-/// Where an order was not carried out or not obeyed, or a halt lacks its reason, and why; `None` if all is
-/// well.
-fn missed(hosts: &[OnHost], order: &Order) -> Option<String> {
-    let what = match order {
-        Order::Halt(_) => "drills are not halted",
-        Order::Resume | Order::Look => "drills may still be halted",
-    };
-    let again = if matches!(order, Order::Halt(_)) { "halt" } else { "resume" };
-    let one = |found: &OnHost| {
-        let OnHost { host, done, undone, error, .. } = found;
-        let why = error.as_deref().map_or(String::new(), |why| format!(" ({why})"));
-        match (done, undone) {
-            (true, true) => {
-                error.as_deref().map(|why| format!("drills are halted on host {host}, but {why}"))
-            }
-            (false, _) => Some(format!("{what} on host {host}{why}: run `obol drill {again}` there")),
-            (true, false) => Some(format!(
-                "faults are left to undo on host {host}{why}: `obol drill recover` there undoes them once their drill has ended"
-            )),
-        }
-    };
-    let all: Vec<String> = hosts.iter().filter_map(one).collect();
-    (!all.is_empty()).then(|| all.join("; "))
 }
 
 /// What an order has done to the drills of a cluster.
@@ -221,29 +184,12 @@ pub(super) fn approve(root: &Path, cluster: Name, options: &Approve) -> Result<E
     Ok(ExitCode::SUCCESS)
 }
 
-/// The first time to show, as the log writes it.
-fn since(text: &str) -> Result<String, Failure> {
-    if let Ok(span) = duration::argument(text) {
-        let from = unix_now().saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
-        return Ok(obol_observe::calendar::iso(from));
-    }
-    let shape = |c: char| if c.is_ascii_digit() { '0' } else { c };
-    let form: String = text.chars().map(shape).collect();
-    let known = ["0000-00-00", "0000-00-00T00:00", "0000-00-00T00:00:00", "0000-00-00T00:00:00Z"];
-    if known.contains(&form.as_str()) {
-        // Times of this form are sorted as texts.
-        return Ok(text.trim_end_matches('Z').to_owned());
-    }
-    Err(Failure::Refused(format!(
-        "--since {text:?} is neither a duration such as 2h nor a time in UTC such as 2026-11-25T07:00"
-    )))
-}
-
 /// What is said of a run that has begun and has no end in the log.
 const NO_END: &str = "  without an end: it runs, or its runner was killed";
 
 pub(super) fn audit(options: &Audit) -> Result<ExitCode, Failure> {
-    let from = options.since.as_deref().map(since).transpose()?;
+    // Times of this form are sorted as texts.
+    let from = options.since.map(|since| iso(since.before(unix_now())));
     let log = log()?;
     let found = log.read().map_err(Failure::refused)?;
     let without_end = found.without_end();
@@ -291,36 +237,4 @@ fn shown(entry: &Entry) -> String {
     add("sha256 ", entry.sha256.as_deref().and_then(|hash| hash.get(..12)));
     add("because ", entry.reason.as_deref());
     line
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_start_is_a_duration_or_a_time() {
-        for text in ["2026-11-25", "2026-11-25T07:00", "2026-11-25T07:00:01Z", "2h"] {
-            let from = since(text).unwrap_or_else(|error| panic!("{error}"));
-            assert!(from.len() >= 10 && !from.ends_with("01Z"), "{from}");
-        }
-        for text in ["", "yesterday", "25.11.2026", "2026-11-25 07:00"] {
-            assert!(since(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_halt_that_is_in_force_without_its_reason_fails() {
-        let halted = |error: Option<&str>| OnHost {
-            host: 1,
-            done: true,
-            was_halted: false,
-            undone: true,
-            error: error.map(ToOwned::to_owned),
-        };
-        let order = Order::Halt(Halt { reason: "the sale".to_owned(), by: Who::this(), at: 7 });
-        assert_eq!(missed(&[halted(None)], &order), None);
-        let why = "the reason could not be written: No space left on device (os error 28)";
-        let said = missed(&[halted(None), halted(Some(why))], &order);
-        assert_eq!(said, Some(format!("drills are halted on host 1, but {why}")));
-    }
 }
