@@ -44,6 +44,7 @@ fn the_documentation_has_every_metric_and_alert() {
             let summary = summary.replace(" of cluster {{ $labels.cluster }}", "");
             let summary = summary.replace("cluster {{ $labels.cluster }}", "the cluster");
             let summary = summary.replace("the host of {{ $labels.instance }}, the cluster", "a host");
+            let summary = summary.replace("the host of {{ $labels.instance }}", "its host");
             let words: Vec<&str> = summary.split("{{").collect();
             let mut plain = words[0].to_owned();
             for word in &words[1..] {
