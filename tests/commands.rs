@@ -76,6 +76,20 @@ fn without_a_command_the_commands_are_listed_whatever_the_environment_says() {
 }
 
 #[test]
+fn a_name_in_the_wrong_place_leads_to_the_right_one() {
+    for (line, tip) in [
+        (&["drill", "freeze"][..], "this is a command: 'obol drill run freeze'"),
+        (&["freeze"], "this is a command: 'obol drill run freeze'"),
+        (&["replace"], "this is a command: 'obol coordinator replace'"),
+        (&["drill", "show", "leader"], "see also `obol drill leader`"),
+    ] {
+        ran(line).refused(&[tip]);
+    }
+    let help = ran(&["coordinator-replace", "--help"]).ends(0).out;
+    assert!(help.contains("Usage: obol coordinator replace "), "{help}");
+}
+
+#[test]
 fn a_comparison_with_what_is_not_installed_says_what_to_install() {
     let root = Root::new();
     let missing = Ran::of(root.command(&["bench", "--vs", "etcd,serf"]).env("PATH", "/nowhere")).ends(2).err;

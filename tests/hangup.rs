@@ -104,7 +104,7 @@ fn a_report_that_is_hung_up_is_on_what_it_has_and_says_so() {
 #[test]
 fn a_check_that_is_hung_up_says_what_it_checked_and_gives_no_verdict() {
     let (root, _up) = Root::with_cluster(&["--apps", "1"]);
-    for (of, server, client) in [("kv", "kv-1", "kv_check-0"), ("smr", "smr-1", "smrc-check-0")] {
+    for (of, server, client) in [("kv", "kv-1", "kvc-check-0"), ("smr", "smr-1", "smrc-check-0")] {
         let mut check = Hung::start(&root.command(&[of, "check", "--for", "1h", "--clients", "1", "--json"]));
         root.until("a server and the client are members", |status| {
             status.is_active(server) && status.is_active(client)

@@ -80,7 +80,7 @@ fn a_check_whose_servers_all_die_fails_and_says_that_the_cache_has_stopped() {
     let (root, _up) = Root::with_cluster(&["--apps", "1"]);
     let mut command = root.command(&["kv", "check", "--for", "4s", "--clients", "1", "--json"]);
     let ran = std::thread::spawn(move || Ran::of(&mut command));
-    let servers = ["kv-1", "kv-2", "kv-3", "kv_check-0"];
+    let servers = ["kv-1", "kv-2", "kv-3", "kvc-check-0"];
     let status = root.until("all are members", |status| servers.iter().all(|it| status.is_active(it)));
     let before = status.view();
     signal("KILL", &servers[..3].iter().map(|it| status.pid(it)).collect::<Vec<_>>());
@@ -212,7 +212,7 @@ fn the_demos_cache_serves_its_load() {
     // The load writes each of its keys within a second.
     until("the load has written", || root.run(&["kv", "get", "4"]).code == Some(0));
     root.until("all are members", |status| {
-        ["kv-1", "kv-2", "kv-3", "kv_load"].iter().all(|it| status.is_active(it))
+        ["kv-1", "kv-2", "kv-3", "kvc-load"].iter().all(|it| status.is_active(it))
     });
     // A test that starts servers of its own would watch servers without clients.
     for own in [&["kv", "check"][..], &["kv", "bench"], &["drill", "app", "--observe", "client"]] {

@@ -201,10 +201,10 @@ fn a_second_daemon_of_a_taken_name_is_refused_and_changes_nothing() {
     assert_eq!(root.healthy().pids(), before);
     // Clients of one operation have no name that is worth a refusal.
     let site = Arc::new(Site::open(root.path(), name("default")).expect("the cluster runs"));
-    let _busy = Embedded::start(Arc::clone(&site), name("kv_client")).expect("it starts");
+    let _busy = Embedded::start(Arc::clone(&site), name("kvc-client")).expect("it starts");
     root.run(&["kv", "put", "1", "one"]).ends(0);
     let another = |text: &str| root.run(&["kv", "get", "1", "--name", text]);
-    another("kv_client").refused(&["kv_client runs already (pid "]);
+    another("kvc-client").refused(&["kvc-client runs already (pid "]);
     assert_eq!(another("other").ends(0).out.trim(), "one");
 }
 

@@ -2,9 +2,13 @@
 //! release (`OBOL_TEST_RELEASE`); its regions are longer than those of this one.
 
 use crate::support::{Ran, Root, Status, until_or};
+use obol_agent::Embedded;
+use obol_fabric::Name;
+use obol_node::Site;
 use serde_json::Value;
 use std::fs;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// This release, the next one, and one too far.
@@ -60,16 +64,19 @@ fn spoken(root: &Root) -> String {
     root.status().json["release"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Starts daemons of a release which the cluster does not admit: an agent, and a server of each store.
+/// Starts processes of a release which the cluster does not admit: an agent, and a server and a client of each
+/// store.
 fn refused(root: &Root, release: &str, words: &[&str]) {
     for (daemon, name) in [
         (&["agent", "--name", "node-9"][..], "node-9"),
         (&["kv", "server", "--name", "kv-9"], "kv-9"),
         (&["smr", "server", "--name", "smr-9"], "smr-9"),
+        (&["kv", "get", "k", "--name", "kvc-client-9"], "kvc-client-9"),
+        (&["smr", "get", "k", "--name", "smrc-9"], "smrc-9"),
     ] {
         let mut command = root.command(daemon);
         let ran = Ran::of(of_release(&mut command, release));
-        assert_ne!(ran.code, Some(0), "{ran:?}");
+        assert_eq!(ran.code, Some(2), "{ran:?}");
         assert!(words.iter().all(|word| ran.err.contains(word)), "{name}: {words:?} in {}", ran.err);
     }
 }
@@ -202,7 +209,14 @@ fn a_release_that_is_not_admitted_any_more_is_refused_before_anything_is_stopped
     let said = root.run(&["stop", "node-1"]).ends(0);
     let why = "node-1 cannot be started again by this program: cluster default speaks 0.2 and admits no 0.1";
     assert!(said.err.contains(why), "{said:?}");
-    refused(&root, RELEASES[0], &["upgrade this program to 0.2", "the cluster does not admit"]);
+    let words = ["upgrade this program to 0.2", "the cluster does not admit"];
+    refused(&root, RELEASES[0], &words);
+    // This process is of this release, too.
+    let site = Site::open(root.path(), Name::new("default").expect("a name")).expect("the cluster runs");
+    let own = Embedded::start(Arc::new(site), Name::new("own-9").expect("a name")).expect("it starts");
+    let said = || own.refusal().map(ToString::to_string);
+    let said = until_or("it is refused", said, || format!("{:?}", own.lost()));
+    assert!(words.iter().all(|word| said.contains(word)), "{said}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use obol_membership::{Kind, Member};
 use obol_node::Site;
 use obol_node::endpoint::{Act, EndpointError};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
 
 /// A member that is its own agent. Dropping it leaves the cluster gracefully and ends the core;
@@ -25,6 +25,7 @@ pub struct Embedded {
     stop: Arc<AtomicBool>,
     promise: Arc<Promise>,
     name_taken: Arc<AtomicBool>,
+    refusal: Arc<OnceLock<EndpointError>>,
     core: Option<JoinHandle<()>>,
 }
 
@@ -41,13 +42,18 @@ struct Watch {
     promise: Arc<Promise>,
     seen: u64,
     since: Instant,
+    name: Name,
     name_taken: Arc<AtomicBool>,
+    refusal: Arc<OnceLock<EndpointError>>,
 }
 
 impl Watch {
     fn check<F: Fabric>(&mut self, machine: &mut Member, fabric: &mut F) {
         let now = clock::now();
         self.name_taken.store(machine.is_name_taken(), Ordering::Relaxed);
+        if let Err(error) = EndpointError::refused(self.name, machine) {
+            self.refusal.get_or_init(|| error);
+        }
         let within = Nanos(self.promise.within.load(Ordering::Relaxed));
         let progress = self.promise.progress.load(Ordering::Relaxed);
         if progress != self.seen || within == Nanos::ZERO {
@@ -75,6 +81,9 @@ impl Act for Core {
         if self.tx.send(Ok((endpoint.region().clone(), endpoint.waker()))).is_ok() {
             endpoint.run(&mut self.machine, &self.stopped, |machine, endpoint| {
                 self.watch.check(machine, endpoint);
+                if self.watch.refusal.get().is_some() {
+                    self.stopped.store(true, Ordering::Relaxed);
+                }
             });
         }
         self.machine
@@ -89,11 +98,14 @@ impl Embedded {
         let promise = Arc::new(Promise::default());
         let name_taken = Arc::new(AtomicBool::new(false));
         let (cluster, drift_ppm) = (site.cluster.clone(), site.deployment.profile.timing.drift_ppm);
+        let refusal = Arc::new(OnceLock::new());
         let watch = Watch {
             promise: Arc::clone(&promise),
             seen: 0,
             since: Instant::ZERO,
+            name,
             name_taken: Arc::clone(&name_taken),
+            refusal: Arc::clone(&refusal),
         };
         let (tx, rx) = mpsc::channel();
         let run = move || match crate::member(&site, Kind::App, name, crate::seed()) {
@@ -117,7 +129,7 @@ impl Embedded {
         let ended = || kernel(std::io::Error::other("it ended at once"));
         let (region, waker) = rx.recv().map_err(|_| ended())??;
         let handle = MembershipHandle::of_owner(region, Statements::new(cluster, Some(drift_ppm)));
-        Ok(Self { handle, waker, stop, promise, name_taken, core: Some(core) })
+        Ok(Self { handle, waker, stop, promise, name_taken, refusal, core: Some(core) })
     }
 
     /// Promises progress at least every `within` from now on; zero cancels the promise. A program
@@ -133,6 +145,12 @@ impl Embedded {
     #[must_use]
     pub fn is_name_taken(&self) -> bool {
         self.name_taken.load(Ordering::Relaxed)
+    }
+
+    /// Why the core has ended, if the cluster does not admit this program's release.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&EndpointError> {
+        self.refusal.get()
     }
 
     /// Reports that the program makes progress.

@@ -31,7 +31,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Clients of the cache.
 const CLIENTS: usize = 2;
 /// How the names of the check's clients begin.
-const CLIENT_PREFIX: &str = "kv_check-";
+const CLIENT_PREFIX: &str = "kvc-check-";
 /// How long a program waits at a time for its agent's successor, and for its admission.
 const ATTACH_TIMEOUT: Nanos = Nanos::from_millis(20);
 const JOIN_TIMEOUT: Nanos = Nanos::from_secs(20);

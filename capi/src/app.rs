@@ -38,6 +38,9 @@ impl App {
                 let end = clock::now() + timeout;
                 let mut views = embedded.views();
                 while !embedded.view().is_some_and(|view| view.is_mine()) {
+                    if let Some(error) = embedded.refusal() {
+                        return Err(Refusal::new(Status::Cluster, error));
+                    }
                     let left = end.since(clock::now());
                     if left == Nanos::ZERO {
                         let what = if embedded.is_name_taken() {
@@ -48,7 +51,10 @@ impl App {
                         return Err(Refusal::timeout(what, timeout));
                     }
                     // The incarnation may become known a little after the view that has it.
-                    views.next(left.min(POLL_INTERVAL))?;
+                    let next = views.next(left.min(POLL_INTERVAL));
+                    if embedded.refusal().is_none() {
+                        next?;
+                    }
                 }
                 Ok(())
             }

@@ -1,15 +1,19 @@
 //! Reads the command line.
 
 mod daemon;
+mod elsewhere;
 #[cfg(test)]
 mod former;
 #[cfg(test)]
 mod reference;
 
 use crate::commands::root::{Cli, command};
-use clap::FromArgMatches;
-use clap::error::{ContextKind, ContextValue};
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue, ErrorKind as Kind};
+use clap::{Command, FromArgMatches};
 use daemon::Daemon;
+pub(crate) use elsewhere::elsewhere;
+use elsewhere::in_two_words;
 use obol_term::output::{self, Failure};
 use obol_term::plain;
 use std::borrow::Cow;
@@ -22,7 +26,8 @@ impl Cli {
             return daemon;
         }
         let command = command().color(colours());
-        let parsed = command.clone().try_get_matches();
+        let line = in_two_words(&command, std::env::args_os().collect());
+        let parsed = command.clone().try_get_matches_from(line);
         parsed.and_then(|found| Self::from_arg_matches(&found)).unwrap_or_else(|mut error| {
             let shown =
                 |name: &String| command.find_subcommand(name).is_none_or(|found| !found.is_hide_set());
@@ -40,6 +45,7 @@ impl Cli {
                     None => {}
                 }
             }
+            point_elsewhere(&command, &mut error);
             // What was typed may come from a file, and the library repeats it as it is.
             let shown = error.render().to_string();
             if let Cow::Owned(neutral) = plain::lines(&shown) {
@@ -57,6 +63,24 @@ impl Cli {
                 _ => std::process::exit(error.exit_code()),
             }
         })
+    }
+}
+
+/// Adds to the error of an unknown word which commands have it.
+fn point_elsewhere(command: &Command, error: &mut clap::Error) {
+    let is_word = |argument: &str| argument.starts_with(['<', '[']);
+    let word = match (error.kind(), error.get(ContextKind::InvalidArg)) {
+        (Kind::InvalidSubcommand, _) => error.get(ContextKind::InvalidSubcommand),
+        (Kind::InvalidValue, Some(ContextValue::String(argument))) if is_word(argument) => {
+            error.get(ContextKind::InvalidValue)
+        }
+        _ => None,
+    };
+    let Some(ContextValue::String(word)) = word else { return };
+    let tips: Vec<StyledStr> =
+        elsewhere(command, word).iter().map(|line| format!("this is a command: '{line}'").into()).collect();
+    if !tips.is_empty() {
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
     }
 }
 

@@ -176,16 +176,12 @@ fn virtual_machine(flags: Option<&str>, hypervisor: bool, clocks: &[String]) -> 
     }
     let maker =
         line_of("/sys/class/dmi/id/sys_vendor").map_or_else(String::new, |maker| format!(" ({maker})"));
-    let remedy = "stop obol's processes before it is paused or migrated live, and switch live migration off";
+    let remedy = "switch live migration off at its host; before a pause: `obol stop NAME`, and `obol start NAME` after it";
     if clocks.is_empty() {
         let found = format!(
             "this is one{maker}, and neither a PTP clock of the hypervisor nor a vmclock page shows its pauses"
         );
-        return Finding::warning(
-            "virtual machine",
-            found,
-            (costs, format!("{remedy}; `modprobe ptp_kvm` gives other programs such a clock")),
-        );
+        return Finding::warning("virtual machine", found, (costs, remedy));
     }
     let found = format!("this is one{maker}; other programs see its pauses by {}", clocks.join(", "));
     Finding::note("virtual machine", found, (costs, remedy))

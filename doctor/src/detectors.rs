@@ -81,7 +81,7 @@ fn of(detectors: &Detectors, median: &str) -> Finding {
                 format!(
                     "a death is suspected about {median} after the signal, and proved only when its memory was released: 0.2 to 0.5 ms later for a small process (docs/design/deaths.md), milliseconds later for a large one (docs/kernel.md)"
                 ),
-                "as root: `obol detector load --group obol`, or `systemctl enable --now obol-deaths`; the module: docs/kernel.md",
+                "as root: `groupadd --force --system obol`, then `obol detector load --group obol`; the module: docs/kernel.md",
             ),
         ),
     }

@@ -106,6 +106,10 @@ impl Finding {
         (cost, remedy): (impl fmt::Display, impl fmt::Display),
     ) -> Self {
         let (cost, remedy) = (Some(cost.to_string()), Some(remedy.to_string()));
+        debug_assert!(
+            remedy.as_ref().is_some_and(|remedy| remedy.matches('`').count() >= 2),
+            "{check}: {remedy:?} names no command and no setting"
+        );
         Self { check, severity, found: found.to_string(), cost, remedy }
     }
 
@@ -198,7 +202,7 @@ fn unreadable(cluster: Name, error: &SiteError) -> Option<Finding> {
             format_args!("{cluster} cannot be read by this program: {error}"),
             (
                 "neither is it checked, nor can processes of this program join it",
-                "see above, or choose another --cluster",
+                "see above, or `obol doctor --cluster NAME` checks another one",
             ),
         )
     })
@@ -208,7 +212,9 @@ fn unreadable(cluster: Name, error: &SiteError) -> Option<Finding> {
 fn left_by_drills(site: &Site) -> Option<Finding> {
     let left = undo_record::left_by_drills(&site.cluster)?;
     let cost = "processes of this host are hindered, and the cluster takes them for dead";
-    Some(Finding::warning("drills", left, (cost, "run that command, and see `obol status`")))
+    let remedy =
+        format!("`obol drill recover --cluster {0}`, then `obol status --cluster {0}`", site.cluster.name());
+    Some(Finding::warning("drills", left, (cost, remedy)))
 }
 
 /// Runs `obol doctor`.

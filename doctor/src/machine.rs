@@ -52,14 +52,17 @@ fn kernel(release: &str) -> Finding {
         Some(version) if version < KERNEL_MIN => Finding::problem(
             "kernel",
             format_args!("Linux {release}"),
-            ("obol needs Linux 5.16, which waits on several futexes at once", "install a newer kernel"),
+            (
+                "obol needs Linux 5.16, which waits on several futexes at once",
+                "install a newer kernel, on Debian 12 or later `apt-get install linux-image-amd64`",
+            ),
         ),
         Some(version) if version < KERNEL_SLICES => Finding::note(
             "kernel",
             format_args!("Linux {release}: the scheduler ignores short slices, which Linux 6.12 heeds"),
             (
                 "on shared cores a failover takes longer: 778 to 829us without short slices and 579 to 657us with them, on two cores (docs/design/deaths.md)",
-                "install Linux 6.12 or later, or use real-time scheduling (profile dedicated)",
+                "install Linux 6.12 or later, on Debian 12 `apt-get install -t bookworm-backports linux-image-amd64`; or use real-time scheduling: `obol up --profile dedicated`",
             ),
         ),
         Some(_) => Finding::good("kernel", format_args!("Linux {release}")),
@@ -175,7 +178,7 @@ fn quota(groups: &str, top: &Path) -> Finding {
             format_args!("the limit of the control group {} is not known: {why}", group.display()),
             (
                 "if there is one, all threads of a process stop when it is used up",
-                "cpu.max or cpu.cfs_quota_us of the group has it, on the host if this is a container",
+                "`cat cpu.max` or `cat cpu.cfs_quota_us` in the group's directory, on the host if this is a container",
             ),
         ),
     }

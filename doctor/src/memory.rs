@@ -45,7 +45,7 @@ fn rights(root: &Path) -> Finding {
             error,
             (
                 "no process of this user can use it",
-                "choose another with --root or OBOL_ROOT, or have root make one for this user (docs/deploy.md)",
+                "choose another with `--root DIR` or OBOL_ROOT, or have root make this one: `install -d -o USER DIR`",
             ),
         ),
     }
@@ -62,13 +62,13 @@ fn kind(there: &Path) -> Finding {
             format_args!("{} is on a disk", there.display()),
             (
                 "every page that is written goes to the disk in time, and processes wait for that",
-                "choose a directory below /dev/shm or /run with --root or OBOL_ROOT",
+                "choose a directory in memory: `--root /dev/shm/DIR`, or OBOL_ROOT",
             ),
         ),
         Err(error) => Finding::problem(
             CHECK,
             format_args!("{}: {error}", there.display()),
-            ("it cannot be checked", "choose another directory with --root or OBOL_ROOT"),
+            ("it cannot be checked", "choose another directory with `--root DIR` or OBOL_ROOT"),
         ),
     }
 }

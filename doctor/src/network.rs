@@ -302,7 +302,7 @@ fn reach(hosts: &Hosts, file: &Path, own: Option<&Network>, keys: Option<&Path>)
             format_args!("{}: names no address of this host", file.display()),
             (
                 "this host is not a part of the cluster",
-                "correct the file on all hosts, or name the address with --address",
+                "if others reach it by an address that none of its interfaces has: `--address ADDRESS`; otherwise correct the file, on all hosts",
             ),
         ));
     }

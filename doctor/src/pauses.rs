@@ -207,7 +207,8 @@ impl Pauses {
             shown(max)
         );
         if n == 0 {
-            let advice = ("which leases its pauses allow is not known", "measure longer, with --for");
+            let advice =
+                ("which leases its pauses allow is not known", "measure longer: `obol doctor --for 10s`");
             return Finding::note("pauses", format!("{}: none was measured", self.scheduling), advice);
         }
         if self.longer_than_profile == 0 {

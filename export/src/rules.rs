@@ -145,9 +145,10 @@ fn of_cluster(profile: &Profile) -> Vec<Rule> {
             "ObolProcessFrozen",
             Severity::Warning,
             (format!("{} == 1", MINUTE.series(Derived::Frozen)), "30s"),
-            format!("{OF_PROCESS} is stopped"),
-            "It was stopped by a signal (SIGSTOP) or a debugger. `obol status` on its host has its pid; `kill -CONT PID` \
-             continues it."
+            // An exporter knows it of its own host alone.
+            format!("{OF_PROCESS} is stopped on the host of {{{{ $labels.instance }}}}"),
+            "A signal (SIGSTOP) or a debugger stopped {{ $labels.process }}. On the host of {{ $labels.instance }}, \
+             `obol status` has its pid and the command that continues it (`kill -CONT PID`)."
                 .to_owned(),
         ),
         rule(
@@ -224,7 +225,9 @@ fn of_leases(profile: &Profile) -> Vec<Rule> {
                 ),
                 "1m",
             ),
-            format!("{OF_PROCESS} renewed late or not at all {{{{ $value | humanize }}}} times in a minute"),
+            format!(
+                "{OF_PROCESS} renewed late or not at all {{{{ $value | printf \"%.0f\" }}}} times in a minute"
+            ),
             format!(
                 "From {late} on (alert.late_renewals). Programs could not act in between. `obol doctor` measures the \
                  pauses of the host, `obol tune` finds the lease that outlasts them."
@@ -234,7 +237,9 @@ fn of_leases(profile: &Profile) -> Vec<Rule> {
             "ObolFalseSuspicions",
             Severity::Warning,
             (format!("{} >= {wrong}", MINUTE.increase(Counter::FalseSuspicions)), "1m"),
-            format!("{OF_PROCESS} suspected living processes {{{{ $value | humanize }}}} times in a minute"),
+            format!(
+                "{OF_PROCESS} suspected living processes {{{{ $value | printf \"%.0f\" }}}} times in a minute"
+            ),
             format!(
                 "From {wrong} on (alert.false_suspicions): the detector is faster than the scheduler. Lengthen \
                  heartbeat.period, or give the cluster cores and priority; `obol tune` finds the period."
@@ -424,6 +429,10 @@ mod tests {
                 assert!(names.insert(rule.name), "{} is there twice", rule.name);
                 let used = named(&rule.expr);
                 assert!(!used.is_empty() && used.is_subset(&exported), "{}: {used:?}", rule.name);
+                if rule.name == "ObolProcessFrozen" {
+                    let place = "the host of {{ $labels.instance }}";
+                    assert!(rule.summary.contains(place) && rule.description.contains(place), "{rule:?}");
+                }
                 assert!(!rule.summary.ends_with('.') && rule.description.ends_with('.'), "{}", rule.name);
             }
         }

@@ -6,13 +6,14 @@ use serde_json::{Value, json};
 
 /// What a template can name: `{{title}}` is the text as in a JSON string, without its quotes;
 /// `{{details}}` and `{{event}}` are JSON values.
-pub(crate) const PLACEHOLDERS: [&str; 13] = [
+pub(crate) const PLACEHOLDERS: [&str; 14] = [
     "id",
     "kind",
     "time",
     "unix_ms",
     "cluster",
     "identity",
+    "host",
     "severity",
     "state",
     "subject",
@@ -34,8 +35,9 @@ pub(crate) fn slack(event: &Event, suppressed: u64) -> Value {
         if suppressed > 0 { format!(" ({suppressed} earlier events suppressed)") } else { String::new() };
     let state =
         if event.state == State::Event { String::new() } else { format!(" [{}]", event.state.name()) };
-    let text =
-        format!("{sign} *{}* {}{state}: {}{more}", event.cluster, event.kind.name(), escaped(&event.title));
+    let Event { cluster, host, .. } = event;
+    let (kind, title) = (event.kind.name(), escaped(&event.title));
+    let text = format!("{sign} *{cluster}* {kind}{state}: {title} (seen by {}){more}", escaped(host));
     json!({ "text": text })
 }
 
@@ -124,7 +126,7 @@ mod tests {
         event.state = State::Firing;
         assert_eq!(
             slack(&event, 2)["text"],
-            ":warning: *default* alert [firing]: a &lt;b&gt; &amp; c (2 earlier events suppressed)"
+            ":warning: *default* alert [firing]: a &lt;b&gt; &amp; c (seen by web-1) (2 earlier events suppressed)"
         );
     }
 
@@ -150,6 +152,7 @@ mod tests {
         let value: Value = serde_json::from_str(&filled).expect("JSON");
         assert_eq!((&value["msg"], &value["n"]), (&json!(event.title), &json!(3)));
         assert_eq!((&value["d"]["view"], &value["all"]["kind"]), (&json!(8), &json!("view")));
+        assert_eq!(value["all"]["host"], "web-1");
     }
 
     #[test]

@@ -318,6 +318,7 @@ fn sample() -> Event {
         unix: 0,
         cluster: "default".to_owned(),
         identity: "0000000000000000".to_owned(),
+        host: String::new(),
         severity: Severity::Info,
         state: State::Event,
         subject: String::new(),

@@ -10,6 +10,7 @@ pub(crate) fn event(kind: Kind, title: &str) -> Event {
         unix: 1_795_572_847_120_394_811,
         cluster: "default".to_owned(),
         identity: "00000000000000ff".to_owned(),
+        host: "web-1".to_owned(),
         severity: Severity::Warning,
         state: State::Event,
         subject: "node-2".to_owned(),

@@ -14,7 +14,7 @@ pub const SHARDS_MAX: u32 = 8;
 pub const SERVER_PREFIX: &str = "kv-";
 
 /// Prefix of the names of clients that work for one command each.
-pub const CLIENT_PREFIX: &str = "kv_";
+pub const CLIENT_PREFIX: &str = "kvc-";
 
 /// 2^64 divided by the golden ratio: its multiples are spread evenly.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -32,6 +32,11 @@ pub fn age(span: Nanos) -> String {
     }
 }
 
+/// The same of seconds.
+pub fn age_of_seconds(seconds: f64) -> String {
+    age(Nanos((seconds * 1e9) as u64))
+}
+
 /// Seconds since 1970, UTC.
 pub fn unix_seconds() -> u64 {
     unix_now() / 1_000_000_000

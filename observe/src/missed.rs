@@ -411,7 +411,10 @@ mod tests {
 
     #[test]
     fn clients_of_one_command_are_not_expected_back() {
-        assert_eq!(missed(&[view(9, &[], &[("smrc-7", 5, 9, false), ("kv_check-1", 6, 9, false)])]), [""; 0]);
+        assert_eq!(
+            missed(&[view(9, &[], &[("smrc-7", 5, 9, false), ("kvc-check-1", 6, 9, false)])]),
+            [""; 0]
+        );
     }
 
     #[test]

@@ -10,6 +10,11 @@ use obol_membership::{Change, Reason, View};
 use obol_node::Site;
 use std::collections::BTreeMap;
 
+/// This host's name.
+pub fn hostname() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
+}
+
 fn decider(acceptor: &Acceptor) -> Name {
     coordinator_name(acceptor.proposer)
 }

@@ -1,6 +1,7 @@
 //! What `obol status` says of coordinators that are replaced without an operator: who is missing,
 //! who could take its seat, what was done, and when the next replacement may follow.
 
+use crate::calendar::age_of_seconds;
 use crate::figures::total;
 use crate::reason::Fault;
 use crate::{Deciders, ObservedEvent, Observer, Process, Snapshot};
@@ -119,10 +120,14 @@ impl Replacement {
         }
         if let Some(last) = &self.last {
             let LastReplaced { coordinator, ago_s, .. } = last;
-            parts.push(format!("{coordinator} replaced {ago_s:.0} s ago ({} in all)", self.replaced));
+            parts.push(format!(
+                "{coordinator} replaced {} ago ({} in all)",
+                age_of_seconds(*ago_s),
+                self.replaced
+            ));
         }
         if self.on && self.pause_left_s > 0.0 {
-            parts.push(format!("the next not before {:.0} s", self.pause_left_s));
+            parts.push(format!("the next not before {}", age_of_seconds(self.pause_left_s)));
         }
         (!parts.is_empty()).then(|| format!("coordinators: {}", parts.join("; ")))
     }

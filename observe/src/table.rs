@@ -52,11 +52,18 @@ fn state(process: &Process, snapshot: &Snapshot) -> &'static str {
         (false, ..) => "down",
         (true, false, false) if process.hold_left(snapshot.at) > Nanos::ZERO => "on hold",
         (true, false, false) => "joining",
+        // The copy of another host's may be older than the view.
+        (true, false, true) if process.elsewhere.is_none() && is_behind(process, snapshot) => "behind",
         (true, false, true) if process.kind != Kind::Coordinator && !process.is_active(snapshot.at) => {
             "no lease"
         }
         (true, false, true) => "ok",
     }
+}
+
+/// Whether it does not know the newest view.
+fn is_behind(process: &Process, snapshot: &Snapshot) -> bool {
+    process.view.as_ref().map(|view| view.id) != snapshot.view.as_ref().map(|view| view.id)
 }
 
 fn row(process: &Process, snapshot: &Snapshot, previous: Option<&Snapshot>) -> [String; COLUMNS] {
@@ -230,6 +237,7 @@ mod tests {
         for (other, said) in [
             (Process { lease: until(5), ..app.clone() }, "no lease"),
             (Process { lease: None, ..app.clone() }, "no lease"),
+            (Process { view: None, ..app.clone() }, "behind"),
             (Process { lease: None, kind: Kind::Coordinator, ..app.clone() }, "ok"),
             (Process { frozen: true, ..app.clone() }, "frozen"),
             (Process { alive: false, ..app.clone() }, "down"),

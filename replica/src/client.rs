@@ -4,8 +4,8 @@
 use crate::{AGAIN_EVERY, ReplicaError, area, join};
 use obol_fabric::{Drive, Name, Nanos};
 use obol_node::Site;
-use obol_node::endpoint::{Act, Endpoint};
-use obol_smr::{Actor, Client, ClientError, KeyValue, Node};
+use obol_node::endpoint::{Act, Endpoint, EndpointError};
+use obol_smr::{Actor, Client, KeyValue, Node};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What a client does.
@@ -16,6 +16,7 @@ pub trait Work {
 
 /// A client and its place in the cluster, which it leaves when it is dropped.
 pub struct ClientMember {
+    name: Name,
     endpoint: Endpoint,
     /// Which service the replicas have does not matter to a client.
     node: Node<KeyValue>,
@@ -35,13 +36,13 @@ impl ClientMember {
 
     fn with(site: &Site, name: Name, client: Client) -> Result<Self, ReplicaError> {
         let (endpoint, node) = join(site, name, Actor::Client(Box::new(client)))?;
-        Ok(Self { endpoint, node })
+        Ok(Self { name, endpoint, node })
     }
 
     /// Lets work be done until it is, or until it is stopped. The error says why the client can no
     /// longer be used.
-    pub fn run<W: Work>(&mut self, work: &mut W, stop: &AtomicBool) -> Result<(), ClientError> {
-        self.endpoint.each(Turns { node: &mut self.node, work, stop })
+    pub fn run<W: Work>(&mut self, work: &mut W, stop: &AtomicBool) -> Result<(), ReplicaError> {
+        self.endpoint.each(Turns { name: self.name, node: &mut self.node, work, stop })
     }
 }
 
@@ -52,25 +53,29 @@ impl Drop for ClientMember {
 }
 
 struct Turns<'a, W> {
+    name: Name,
     node: &'a mut Node<KeyValue>,
     work: &'a mut W,
     stop: &'a AtomicBool,
 }
 
 impl<W: Work> Act for Turns<'_, W> {
-    type Output = Result<(), ClientError>;
+    type Output = Result<(), ReplicaError>;
 
     fn on<D: Drive>(self, endpoint: &mut D) -> Self::Output {
-        let (done, mut error) = (AtomicBool::new(false), None);
+        let (done, mut used) = (AtomicBool::new(false), Ok(()));
         endpoint.run(self.node, &done, |node, endpoint| {
+            used = EndpointError::refused(self.name, node).map_err(ReplicaError::from);
             let is_over = node.client().is_none_or(|client| {
-                error = client.error();
-                self.work.turn(client, endpoint) || error.is_some()
+                if let Some(error) = client.error() {
+                    used = Err(error.into());
+                }
+                self.work.turn(client, endpoint)
             });
-            if is_over || self.stop.load(Ordering::Relaxed) {
+            if is_over || used.is_err() || self.stop.load(Ordering::Relaxed) {
                 done.store(true, Ordering::Relaxed);
             }
         });
-        error.map_or(Ok(()), Err)
+        used
     }
 }

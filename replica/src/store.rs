@@ -266,7 +266,7 @@ impl Queue<'_> {
     fn run(&mut self, site: &Site, name: Name) {
         while !self.shared.stop.load(Ordering::Relaxed) {
             let ended = ClientMember::join_to_sleep(site, name, POLL_INTERVAL)
-                .and_then(|mut client| Ok(client.run(self, &self.shared.stop)?));
+                .and_then(|mut client| client.run(self, &self.shared.stop));
             *self.shared.client.lock() = None;
             if let Err(error) = ended {
                 // What was not sent waits for the next client, if there may be one.

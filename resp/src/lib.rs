@@ -205,7 +205,7 @@ impl<'a> Server<'a> {
     /// Serves by one client of the store, until that fails or the server ends.
     fn serve(&mut self, site: &Site) -> Result<(), ReplicaError> {
         let mut client = ClientMember::join_to_sleep(site, self.front.name, POLL_INTERVAL)?;
-        Ok(client.run(self, &AtomicBool::new(false))?)
+        client.run(self, &AtomicBool::new(false))
     }
 
     /// Waits until a connection has sent something: not at all if there is other work, or if the thread

@@ -89,7 +89,7 @@ pub fn ask(site: &Site, name: Name, operation: Operation, timeout: Duration) -> 
     let mut once = Once { operation: Some(operation), ended: None, until: Instant::now() + timeout };
     let used = client.run(&mut once, &AtomicBool::new(false));
     drop(client);
-    used.map_err(Failure::failed)?;
+    used.map_err(failure)?;
     once.ended.ok_or_else(|| {
         Failure::Failed(format!(
             "no answer within {timeout:?}; see `obol smr status` whether a majority of the replicas runs ({REPLICA_PREFIX}1, ...)"

@@ -301,7 +301,7 @@ fn own(root: &Path, site: &Site, options: &Options) -> Result<Own, Failure> {
     if has_each_its_own {
         pin_to_core(shards).map_err(Failure::failed)?;
     }
-    let name = Name::new("kv_bench").map_err(Failure::failed)?;
+    let name = Name::new("kvc-bench").map_err(Failure::failed)?;
     let (endpoint, node) = join(site, name, client(site, Nanos::ZERO)?)?;
     let mut cache = Cache { endpoint, node };
     cache.fill().map_err(|error| unanswered(&error))?;

@@ -104,7 +104,7 @@ pub(super) fn measure(
             let name = Name::new("smrc-bench").map_err(Failure::failed)?;
             let mut client = ClientMember::join(site, name, Nanos::from_micros(20)).map_err(failure)?;
             let mut asking = Asking { tx: &tx, asked: false, begun: 0, last: None, named: None };
-            client.run(&mut asking, &stop).map_err(Failure::failed)
+            client.run(&mut asking, &stop).map_err(failure)
         };
         let client =
             std::thread::Builder::new().name("obol-smr-client".to_owned()).spawn_scoped(scope, client);

@@ -151,7 +151,7 @@ pub(super) fn measure(
     for &kind in kinds {
         let begun = std::time::Instant::now();
         let mut load = Load::of(kind, begun + time)?;
-        client.run(&mut load, &AtomicBool::new(false)).map_err(Failure::failed)?;
+        client.run(&mut load, &AtomicBool::new(false)).map_err(failure)?;
         if load.times.is_empty() {
             return Err(Failure::Failed(format!("no answer within {time:?}; measure for longer: --for")));
         }

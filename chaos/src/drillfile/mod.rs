@@ -157,6 +157,9 @@ impl StepFault {
     }
 }
 
+/// The key of the bound on a count.
+pub const AT_MOST: &str = "at_most";
+
 /// Bounds on a figure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expect {

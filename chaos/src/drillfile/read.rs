@@ -4,8 +4,8 @@ use super::external;
 use super::limits::COUNT_MAX;
 use super::span::SPAN_MIN;
 use super::{
-    Abort, AbortMetric, Drill, Expect, Guards, Keep, Metric, On, Probe, Repeat, ReportFiles, Rollback,
-    SCHEMA, Select, Steady, Step, StepFault, Strategy, Target, TargetKind,
+    AT_MOST, Abort, AbortMetric, Drill, Expect, Guards, Keep, Metric, On, Probe, Repeat, ReportFiles,
+    Rollback, SCHEMA, Select, Steady, Step, StepFault, Strategy, Target, TargetKind,
 };
 use crate::faults::order::INJECTIONS_MAX;
 use crate::faults::{COMMON_KEYS, Effect, KINDS, Scope};
@@ -520,7 +520,7 @@ fn expect(
     let metric = section.choice("metric", Metric::ALL, problems);
     let metric = section.need("metric", "the figure, such as \"failover.cue_to_active\"", metric);
     let Some(At { at, value: metric }) = metric else {
-        section.accept(Percentile::ALL.iter().map(|(name, _)| *name).chain(["at_most"]));
+        section.accept(Percentile::ALL.iter().map(|(name, _)| *name).chain([AT_MOST]));
         return None;
     };
     let silences = steps.iter().flat_map(|step| &step.faults).any(StepFault::silences);
@@ -532,8 +532,8 @@ fn expect(
     }
     let mut expect = Expect { metric, bounds: Vec::new(), at_most: None };
     if metric.is_count() {
-        let most = section.number("at_most", (0, u32::MAX), problems).map(|at| at.value);
-        expect.at_most = section.need("at_most", "the largest count that passes", most);
+        let most = section.number(AT_MOST, (0, u32::MAX), problems).map(|at| at.value);
+        expect.at_most = section.need(AT_MOST, "the largest count that passes", most);
     } else {
         for &(name, percentile) in Percentile::ALL {
             let Some(bound) = section.span(name, (SPAN_MIN, SPAN_MAX), problems) else { continue };

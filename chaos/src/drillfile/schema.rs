@@ -7,7 +7,7 @@ use super::read::{
     TARGETS_MAX,
 };
 use super::span::span_schema;
-use super::{AbortMetric, Metric, Probe, ReportFiles, SCHEMA, TargetKind};
+use super::{AT_MOST, AbortMetric, Metric, Probe, ReportFiles, SCHEMA, TargetKind};
 use crate::faults::{Fault, KINDS};
 use obol_config::LINE_CHARS_MAX;
 use obol_fabric::types::NAME_BYTES_MAX;
@@ -103,7 +103,7 @@ fn expect() -> Value {
         let doc = format!("bound; needs {} repetitions", percentile.samples_min());
         keys.insert(name.to_owned(), duration(&doc));
     }
-    keys.insert("at_most".to_owned(), number(0, u32::MAX, "bound of a count"));
+    keys.insert(AT_MOST.to_owned(), number(0, u32::MAX, "bound of a count"));
     table("Bounds on a figure.", &["metric"], &Value::Object(keys))
 }
 

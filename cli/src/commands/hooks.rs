@@ -156,6 +156,7 @@ fn test_event(root: &Path, cluster: Name) -> Event {
         unix,
         cluster: cluster.to_string(),
         identity,
+        host: obol_observe::names::hostname(),
         severity: Severity::Info,
         state: State::Event,
         subject: "test".to_owned(),

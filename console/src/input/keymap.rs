@@ -39,6 +39,14 @@ impl Keymap {
         self.iter().find(|(binding, _)| binding.action == action).map_or(String::new(), first)
     }
 
+    /// The actions that a hint names.
+    pub(crate) fn named_in(&self, hint: &str) -> impl Iterator<Item = Action> {
+        let names = hint.split('{').skip(1).filter_map(|part| part.split_once('}'));
+        names
+            .filter_map(|(name, _)| self.iter().find(|(binding, _)| binding.name == name))
+            .map(|(one, _)| one.action)
+    }
+
     /// A hint in which `{names}` of actions are replaced by their first keys.
     pub(crate) fn fill(&self, hint: &str) -> String {
         let mut all = String::new();

@@ -280,7 +280,7 @@ fn draw_runs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
                         Some(false) => ("DEVIATES", Tone::Bad),
                         None => ("not judged: too few samples", Tone::Dim),
                     };
-                    lines.push((format!("    {} {}: {word}", judged.metric, judged.of), tone));
+                    lines.push((format!("    {}: {word}", judged.expectation()), tone));
                 }
                 lines.extend(journal.remarks.iter().map(|remark| (format!("    {remark}"), Tone::Warn)));
             }

@@ -10,7 +10,7 @@ pub(crate) mod replay;
 pub(crate) mod store;
 pub(crate) mod table;
 
-use crate::input::{Keymap, Press};
+use crate::input::{Action, Keymap, Press};
 use crate::theme::{Glyphs, Theme};
 use act::Verb;
 use chaos::{Chaos, DrillUpdate};
@@ -207,6 +207,17 @@ pub(crate) struct Model {
 }
 
 impl Model {
+    /// Whether the action can do anything in this console, on some screen.
+    pub(crate) fn offers(&self, action: Action) -> bool {
+        use Action::*;
+        match action {
+            Kill | Stop | Start | Arm | RunDrill | AbortDrill => self.chaos.may_arm && self.replay.is_none(),
+            Note | Record => self.replay.is_none(),
+            Faster | Slower => self.replay.is_some(),
+            _ => true,
+        }
+    }
+
     pub(crate) fn new(cluster: Name, screen: ScreenId, theme: Theme, glyphs: Glyphs, owner: bool) -> Self {
         Self {
             cluster,

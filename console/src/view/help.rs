@@ -1,7 +1,7 @@
 //! The help: all keys, then the columns and signs of the screen, in pages over the middle of the
 //! screen.
 
-use crate::input::{Group, Press};
+use crate::input::{Binding, Group, Press};
 use crate::screens::{self, Screen};
 use crate::state::Model;
 use crate::theme::Tone;
@@ -33,11 +33,17 @@ struct Page {
     lines: Vec<Line>,
 }
 
-/// Every key, by its group.
+/// Every key that can do anything, by its group.
 fn keys(model: &Model, gaps: bool) -> Vec<Line> {
     let mut all = Vec::new();
     let entry = |keys: String, help: &str| Line::Entry(keys, help.to_owned(), Tone::Key);
     for &group in Group::VARIANTS {
+        let offered =
+            |(binding, _): &(&Binding, &[Press])| binding.group == group && model.offers(binding.action);
+        let mut bound = model.keymap.iter().filter(offered).peekable();
+        if bound.peek().is_none() {
+            continue;
+        }
         if gaps && !all.is_empty() {
             all.push(Line::Empty);
         }
@@ -45,7 +51,7 @@ fn keys(model: &Model, gaps: bool) -> Vec<Line> {
         if group == Group::Screens {
             all.extend(screens::all().map(|s| entry(s.number().to_string(), &s.name())));
         }
-        for (binding, keys) in model.keymap.iter().filter(|(binding, _)| binding.group == group) {
+        for (binding, keys) in bound {
             all.push(entry(names(keys), binding.help));
         }
     }

@@ -254,6 +254,8 @@ fn tabs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     }
 }
 
+/// Between two hints.
+const HINT_GAP: &str = "   ";
 /// The keys of a replay.
 const PLAY_KEYS: &str = "{freeze} play or stop   {slower} {faster} speed   {step-back} {step-forward} step   {event-back} {event-forward} view change";
 
@@ -303,8 +305,12 @@ fn footer(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
                 let keys = model.keymap.fill("{freeze} resumes live   {step-back} {step-forward} step   {event-back} {event-forward} view change");
                 format!("{keys}   {} behind", age(obol_fabric::Nanos(behind)))
             });
-            let hints = frozen.unwrap_or_else(|| model.keymap.fill(screens::shown(model).hints(model)));
-            let x = line(canvas, fit(&hints, "   ", area.width.saturating_sub(1)), Tone::Dim);
+            let hints = frozen.unwrap_or_else(|| {
+                let all = screens::shown(model).hints(model).split(HINT_GAP);
+                let works = |hint: &&str| model.keymap.named_in(hint).all(|action| model.offers(action));
+                model.keymap.fill(&all.filter(works).collect::<Vec<_>>().join(HINT_GAP))
+            });
+            let x = line(canvas, fit(&hints, HINT_GAP, area.width.saturating_sub(1)), Tone::Dim);
             if let Some(sample) = &model.data().sample {
                 let cost = sample.cost;
                 let again = if cost.torn > 0 { format!("  {} repeated", cost.torn) } else { String::new() };

@@ -19,7 +19,7 @@ use obol_membership::Kind;
 use obol_observe::sampling::Update;
 use obol_observe::sampling::record::{Header, Recorder};
 use obol_observe::sampling::sample::EventRow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 /// The time of the first sample.
@@ -499,16 +499,22 @@ fn help_and_leaving() {
         "help-columns",
         &with(live(120, 36), "?????".get(..view::help_pages(&live(120, 36))).expect("pages")),
     );
-    let mut small = with(live(80, 24), "?");
-    holds("help-80x24", &small);
-    let mut all = String::new();
-    while small.mode == Mode::Help {
-        all += &text(&small);
-        press(&mut small, "?");
+    holds("help-80x24", &with(live(80, 24), "?"));
+    let mut offered = HashSet::new();
+    for model in [live(80, 24), chaotic(live(80, 24), true), replayed(80, 24)] {
+        let mut small = with(model, "?");
+        let mut all = String::new();
+        while small.mode == Mode::Help {
+            all += &text(&small);
+            press(&mut small, "?");
+        }
+        for binding in input::BINDINGS {
+            let is_offered = small.offers(binding.action);
+            assert_eq!(all.contains(binding.help), is_offered, "{}:\n{all}", binding.name);
+            offered.extend(is_offered.then_some(binding.name));
+        }
     }
-    for binding in input::BINDINGS {
-        assert!(all.contains(binding.help), "{} is cut off", binding.name);
-    }
+    assert_eq!(offered.len(), input::BINDINGS.len());
     let mut owner = live(80, 24);
     owner.owner = true;
     holds("leaving", &with(owner, "q"));
@@ -623,6 +629,19 @@ fn the_mouse_selects_opens_sorts_scrolls_and_changes_screens() {
         for y in 0..36 {
             let mut model = model.clone();
             model.reduce(Event::Mouse(Mouse::Click(x, y)), &mut Vec::new());
+        }
+    }
+}
+
+#[test]
+fn the_footer_offers_only_keys_that_work() {
+    for (keys, offered, always) in
+        [("j\n", "Ctrl-K kill   Ctrl-T stop", "select"), ("6", "A arm, or disarm   Ctrl-R run", "preview")]
+    {
+        for may_arm in [false, true] {
+            let shown = text(&with(chaotic(live(120, 36), may_arm), keys));
+            let footer = shown.lines().last().unwrap_or_default();
+            assert!(footer.contains(offered) == may_arm && footer.contains(always), "{footer}");
         }
     }
 }

@@ -102,6 +102,9 @@ pub struct Event {
     pub cluster: String,
     /// The identity of the cluster, which distinguishes those of one name.
     pub identity: String,
+    /// The name of the host that saw it.
+    #[serde(default)]
+    pub host: String,
     /// How much it matters.
     pub severity: Severity,
     /// Whether it begins or ends something.
@@ -126,6 +129,7 @@ impl Event {
             "unix_ms": self.unix / 1_000_000,
             "cluster": self.cluster,
             "identity": self.identity,
+            "host": self.host,
             "severity": self.severity.name(),
             "state": self.state.name(),
             "subject": self.subject,

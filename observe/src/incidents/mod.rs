@@ -6,7 +6,7 @@ pub mod event;
 use crate::annotations::RolloutStep;
 use crate::calendar::{iso, unix_now};
 use crate::failovers::{Failover, PHASES};
-use crate::names::phrase;
+use crate::names::{hostname, phrase};
 use crate::sampling::Update;
 use crate::sampling::alerts::Raised;
 use crate::sampling::data::Data;
@@ -42,7 +42,7 @@ pub struct Incidents {
 impl Incidents {
     /// Of a cluster, which may come later.
     pub fn new(place: &ClusterLocation) -> Self {
-        Self { live: Live::new(place.clone()), derive: Derive::new(place.cluster) }
+        Self { live: Live::new(place.clone()), derive: Derive::new(place.cluster, hostname()) }
     }
 
     /// Reads the cluster once. The first reading reports only what is wrong at that time.
@@ -114,6 +114,7 @@ type AlertKey = (&'static str, String);
 /// Derives events from samples.
 struct Derive {
     cluster: Name,
+    host: String,
     data: Data,
     /// What was reported of the cluster that is there now.
     known: Option<Known>,
@@ -135,8 +136,8 @@ struct Known {
 }
 
 impl Derive {
-    fn new(cluster: Name) -> Self {
-        Self { cluster, data: Data::default(), known: None, lost: false }
+    fn new(cluster: Name, host: String) -> Self {
+        Self { cluster, host, data: Data::default(), known: None, lost: false }
     }
 
     fn event(&self, kind: Kind, unix: u64, id: &str, title: String) -> Event {
@@ -148,6 +149,7 @@ impl Derive {
             unix,
             cluster: self.cluster.to_string(),
             identity,
+            host: self.host.clone(),
             severity: Severity::Info,
             state: State::Event,
             subject: String::new(),
@@ -416,7 +418,7 @@ mod tests {
 
     /// The events of samples that were changed like this.
     fn events(samples: u64, change: impl Fn(u64, &mut Sample)) -> Vec<Event> {
-        let mut derive = Derive::new(samples::name("default"));
+        let mut derive = Derive::new(samples::name("default"), "web-1".to_owned());
         let each = |n| {
             let mut sample = samples::healthy(Instant(START + n * STEP));
             sample.events.clear();
@@ -588,7 +590,7 @@ mod tests {
 
     #[test]
     fn a_lost_cluster_is_reported_once_and_its_return() {
-        let mut derive = Derive::new(samples::name("default"));
+        let mut derive = Derive::new(samples::name("default"), "web-1".to_owned());
         assert_eq!(derive.lost("not there yet", 1), []);
         derive.take(&Arc::new(samples::healthy(Instant(START))));
         assert_eq!(titles(&derive.lost("gone", 2)), ["the cluster cannot be read: gone"]);

@@ -1,8 +1,8 @@
 //! A client's thread: drives its member and lets work use the client in between.
 
-use obol_fabric::Drive;
-use obol_kv::{Client, ClientError, Node};
-use obol_node::endpoint::{Act, Endpoint};
+use obol_fabric::{Drive, Name};
+use obol_kv::{Client, Node};
+use obol_node::endpoint::{Act, Endpoint, EndpointError};
 use obol_term::output::Failure;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,6 +14,8 @@ pub trait Work {
 
 /// Lets work be done until it is, or until it is stopped.
 pub struct Session<'a, W> {
+    /// Its name.
+    pub name: Name,
     /// The client and its member.
     pub node: &'a mut Node,
     /// What it does.
@@ -25,24 +27,27 @@ pub struct Session<'a, W> {
 impl<W: Work> Session<'_, W> {
     /// The error says that the client became of no use.
     pub fn in_full(self, endpoint: &mut Endpoint) -> Result<(), Failure> {
-        endpoint.each(self).map_or(Ok(()), |error| Err(Failure::failed(error)))
+        endpoint.each(self)
     }
 }
 
 impl<W: Work> Act for Session<'_, W> {
-    type Output = Option<ClientError>;
+    type Output = Result<(), Failure>;
 
-    fn on<D: Drive>(self, endpoint: &mut D) -> Option<ClientError> {
-        let (done, mut error) = (AtomicBool::new(false), None);
+    fn on<D: Drive>(self, endpoint: &mut D) -> Self::Output {
+        let (done, mut used) = (AtomicBool::new(false), Ok(()));
         endpoint.run(self.node, &done, |node, endpoint| {
+            used = EndpointError::refused(self.name, node).map_err(Failure::refused);
             let is_over = node.client().is_none_or(|client| {
-                error = client.error();
-                self.work.turn(client, endpoint) || error.is_some()
+                if let Some(error) = client.error() {
+                    used = Err(Failure::failed(error));
+                }
+                self.work.turn(client, endpoint)
             });
-            if is_over || self.stop.load(Ordering::Relaxed) {
+            if is_over || used.is_err() || self.stop.load(Ordering::Relaxed) {
                 done.store(true, Ordering::Relaxed);
             }
         });
-        error
+        used
     }
 }

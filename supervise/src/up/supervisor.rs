@@ -30,7 +30,7 @@ const KV_SERVERS: u16 = 3;
 /// have room for seconds of it.
 const KV_EVERY: &str = "100ms";
 /// The demo's client.
-const KV_LOAD: &str = "kv_load";
+const KV_LOAD: &str = "kvc-load";
 
 /// The arguments of coordinator `number`. It keeps the newest view in a file: an operator continues
 /// from it after the memory of a majority is lost.

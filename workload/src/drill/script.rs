@@ -169,7 +169,7 @@ impl Writers {
             let run = move || {
                 let mut client = ClientMember::join(&site, name, POLL_INTERVAL).map_err(failure)?;
                 let mut writer = Writer { key: key(place), begun: 0, answered: 0, rate };
-                client.run(&mut writer, &stop).map_err(Failure::failed)?;
+                client.run(&mut writer, &stop).map_err(failure)?;
                 Ok(writer.answered)
             };
             let thread = std::thread::Builder::new().name("obol-smr-client".to_owned());
@@ -199,7 +199,7 @@ fn lost(site: &Site, answered: &[u64]) -> Result<u64, Failure> {
     for (place, answered) in answered.iter().enumerate() {
         let until = std::time::Instant::now() + SERVE_TIMEOUT;
         let mut reader = Reader { key: key(place as u32), asked: false, found: None, until };
-        client.run(&mut reader, &AtomicBool::new(false)).map_err(Failure::failed)?;
+        client.run(&mut reader, &AtomicBool::new(false)).map_err(failure)?;
         let none = || Failure::Failed(format!("no answer to a read at the end within {SERVE_TIMEOUT:?}"));
         lost += u64::from(reader.found.ok_or_else(none)? < *answered);
     }

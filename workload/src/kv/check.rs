@@ -154,9 +154,9 @@ fn summary(tallies: &[Tally], kills: u64, freezes: u64, stopped: bool) -> Summar
 fn clients(site: &Arc<Site>, count: u32, poll_interval: Nanos) -> Result<Clients, Failure> {
     let site = Arc::clone(site);
     Clients::start(KIND, count, move |place, checker, stop| {
-        let name = Name::new(&format!("kv_check-{place}")).map_err(Failure::failed)?;
+        let name = Name::new(&format!("kvc-check-{place}")).map_err(Failure::failed)?;
         let (mut endpoint, mut node) = join(&site, name, client(&site, poll_interval)?)?;
-        let used = Session { node: &mut node, work: checker, stop }.in_full(&mut endpoint);
+        let used = Session { name, node: &mut node, work: checker, stop }.in_full(&mut endpoint);
         endpoint.serve(&mut node, &AtomicBool::new(true));
         used
     })

@@ -138,7 +138,7 @@ pub fn run(root: &Path, cluster: Name, count: u32, pause: Duration, shards: u32)
     let (tx, gaps) = mpsc::channel();
     let stopped = Arc::clone(&stop);
     let run = move || -> Result<(), Failure> {
-        let name = Name::new("kv_drill").map_err(Failure::failed)?;
+        let name = Name::new("kvc-drill").map_err(Failure::failed)?;
         let (mut endpoint, mut node) = join(&site, name, client(&site, POLL_INTERVAL)?)?;
         let mut asking = Asking {
             tx: &tx,
@@ -148,7 +148,8 @@ pub fn run(root: &Path, cluster: Name, count: u32, pause: Duration, shards: u32)
             whose: BTreeMap::new(),
             named: BTreeMap::new(),
         };
-        let used = Session { node: &mut node, work: &mut asking, stop: &stopped }.in_full(&mut endpoint);
+        let used =
+            Session { name, node: &mut node, work: &mut asking, stop: &stopped }.in_full(&mut endpoint);
         endpoint.serve(&mut node, &AtomicBool::new(true));
         used
     };

@@ -103,7 +103,7 @@ pub fn run(
         begun: 0,
         done: Done::default(),
     };
-    let used = Session { node: &mut node, work: &mut load, stop }.in_full(&mut endpoint);
+    let used = Session { name: options.name, node: &mut node, work: &mut load, stop }.in_full(&mut endpoint);
     endpoint.serve(&mut node, &AtomicBool::new(true));
     used?;
     if !stop.load(Ordering::Relaxed) {

@@ -101,7 +101,7 @@ pub fn lost(site: &Site, keys: &[Known]) -> Result<(u64, Vec<String>), Failure> 
     let mut client = ClientMember::join(site, name, POLL_INTERVAL).map_err(failure)?;
     let until = std::time::Instant::now() + SERVE_TIMEOUT;
     let mut sweep = Sweep { keys, next: 0, asked: false, lost: 0, examples: Vec::new(), until };
-    client.run(&mut sweep, &AtomicBool::new(false)).map_err(Failure::failed)?;
+    client.run(&mut sweep, &AtomicBool::new(false)).map_err(failure)?;
     if sweep.next < keys.len() {
         return Err(Failure::Failed(format!("no answer to a read at the end within {SERVE_TIMEOUT:?}")));
     }
@@ -114,6 +114,6 @@ pub fn start(site: &Arc<Site>, count: u32) -> Result<Clients, Failure> {
     Clients::start(KIND, count, move |place, checker, stop| {
         let name = Name::new(&format!("smrc-check-{place}")).map_err(Failure::failed)?;
         let mut client = ClientMember::join(&site, name, POLL_INTERVAL).map_err(failure)?;
-        client.run(checker, stop).map_err(Failure::failed)
+        client.run(checker, stop).map_err(failure)
     })
 }

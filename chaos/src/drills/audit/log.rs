@@ -66,7 +66,7 @@ impl Who {
             login: login_uid.and_then(user),
             tty: ttys.into_iter().find(is_tty),
             ssh: ssh.and_then(|ssh| ssh.split_whitespace().next().map(str::to_owned)),
-            host: crate::drills::victims::guard::hostname(),
+            host: obol_observe::names::hostname(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The results of a run: every repetition, the figures, and the verdict.
 
-use crate::drillfile::{Drill, Metric, Probe};
+use crate::drillfile::{AT_MOST, Drill, Metric, Probe};
 use crate::drills::agent::channel::Stamp;
 use obol_fabric::Nanos;
 use obol_observe::calendar;
@@ -214,7 +214,7 @@ impl Trial {
 pub struct Judged {
     /// The figure.
     pub metric: Metric,
-    /// The percentile, or `count`.
+    /// The percentile, or [`AT_MOST`]: the key of the drill file.
     pub of: String,
     /// The bound: microseconds, or a count.
     pub bound: f64,
@@ -226,17 +226,35 @@ pub struct Judged {
     pub holds: Option<bool>,
 }
 
+impl Judged {
+    /// The figure.
+    pub fn figure(&self) -> String {
+        let Self { metric, of, .. } = self;
+        if of == AT_MOST { metric.to_string() } else { format!("{metric} {of}") }
+    }
+
+    /// A value of it: a count, or a time.
+    pub fn shown(&self, value: f64) -> String {
+        if self.of == AT_MOST { value.to_string() } else { us(value) }
+    }
+
+    /// The figure and its bound.
+    pub fn expectation(&self) -> String {
+        let sign = if self.of == AT_MOST { AT_MOST } else { "<=" };
+        format!("{} {sign} {}", self.figure(), self.shown(self.bound))
+    }
+}
+
 impl fmt::Display for Judged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { metric, of, bound, found, samples, holds } = self;
-        let shown = |value: f64| if of == "count" { value.to_string() } else { us(value) };
+        let Self { found, samples, holds, .. } = self;
         let mark = match (holds, found) {
             (Some(true), Some(_)) => "holds",
             (Some(false), _) => "DEVIATES",
             (None, _) | (Some(true), None) => "not judged",
         };
-        let found = found.map_or(format!("{samples} samples are too few"), shown);
-        write!(f, "expect {metric} {of} <= {}: {mark} ({found})", shown(*bound))
+        let found = found.map_or(format!("{samples} samples are too few"), |found| self.shown(found));
+        write!(f, "expect {}: {mark} ({found})", self.expectation())
     }
 }
 
@@ -267,7 +285,7 @@ pub struct Journal {
     pub began: u64,
     /// Seconds that it took.
     #[serde(rename = "took_s")]
-    pub took: u64,
+    pub took: f64,
     /// How it ended.
     pub verdict: Verdict,
     /// Repetitions that count and were begun.
@@ -349,7 +367,7 @@ pub fn judge(drill: &Drill, trials: &[Trial]) -> Vec<Judged> {
             };
             let (bound, holds) = (f64::from(most), Some(found <= u64::from(most)));
             let samples = counted(trials).count() as u64;
-            let of = "count".to_owned();
+            let of = AT_MOST.to_owned();
             judged.push(Judged { metric, of, bound, found: Some(found as f64), samples, holds });
             continue;
         }
@@ -425,6 +443,10 @@ mod tests {
             Judged { metric: Metric::CueToActive, of, bound: 100.0, found, samples: 3, holds }.to_string()
         };
         assert!(of(Some(90.0), Some(true)).ends_with(" p50 <= 100us: holds (90.0us)"));
+        let (metric, of_count) = (Metric::FalselyFailed, AT_MOST.to_owned());
+        let (found, holds) = (Some(0.0), Some(true));
+        let none = Judged { metric, of: of_count, bound: 0.0, found, samples: 5, holds };
+        assert_eq!(none.to_string(), "expect members.falsely_failed at_most 0: holds (0)");
         for (found, holds, says) in [
             (Some(110.0), Some(false), "DEVIATES (110us)"),
             (None, Some(false), "DEVIATES"),

@@ -46,7 +46,7 @@ pub struct PlannedFault {
     pub lasts: Option<String>,
     /// Whether its victims are expected to stay members.
     pub tolerated: bool,
-    /// Its victims if the cluster does not change until then.
+    /// Its victims if the cluster does not change until then; of a fault of hosts, all processes there.
     pub hits: Vec<Hit>,
 }
 
@@ -136,8 +136,9 @@ pub fn plan<S: Subject>(
             fault: fault.kind.describe(),
             lasts: fault.lasts.map(duration::print),
             tolerated: fault.tolerated,
-            hits: of_fault(&fault.targets)
-                .into_iter()
+            hits: chosen
+                .iter()
+                .filter(|c| fault.reaches(c))
                 .map(|c| Hit {
                     target: c.target.clone(),
                     process: c.process.name.to_string(),
@@ -224,6 +225,12 @@ mod tests {
         Snapshot { at: Instant(0), view, processes, remote: Vec::new(), health, reasons }
     }
 
+    fn plan_of(text: &str, snapshot: &Snapshot) -> Plan {
+        let drill = crate::drillfile::parse(text, "d").expect("a drill");
+        let subject = Grown(Deployment::new(3, 1, 0, Profile::default()).expect("it fits"));
+        plan(&drill, &subject, snapshot, &Supervisor::Simulator, 1)
+    }
+
     /// Plans to kill the coordinators of these targets.
     fn planned(snapshot: &Snapshot, keep: &str, targets: &[&str]) -> Plan {
         let names: Vec<String> = (0..targets.len()).map(|n| format!("t{n}")).collect();
@@ -238,9 +245,7 @@ mod tests {
              fault = {{ kind = \"kill\", target = {names:?} }}\n",
             targets.concat(),
         );
-        let drill = crate::drillfile::parse(&text, "d").expect("a drill");
-        let subject = Grown(Deployment::new(3, 1, 0, Profile::default()).expect("it fits"));
-        plan(&drill, &subject, snapshot, &Supervisor::Simulator, 1)
+        plan_of(&text, snapshot)
     }
 
     /// What the guard says, and whether it allows the plan.
@@ -310,5 +315,29 @@ mod tests {
         let plan = planned(&snapshot(None, 5), "0", &["select = \"minority\""]);
         let refusal = plan.steps[0].refusal.as_deref();
         assert!(refusal.is_some_and(|why| why.contains("no view can be read")), "{plan:?}");
+    }
+
+    #[test]
+    fn a_program_in_a_seat_is_listed_for_a_freeze_and_not_for_a_fault_of_links() {
+        let mut cluster = snapshot(Some(3), 3);
+        let agent = Process {
+            process: HostProcess { pid: 1_000_010, started: 1 },
+            region: 9,
+            alive: true,
+            ..Process::missing(Name::new("node-1").expect("a name"), Kind::Agent)
+        };
+        let program =
+            Process { name: Name::new("app-1").expect("a name"), kind: Kind::App, seat: 1, ..agent.clone() };
+        cluster.processes.extend([agent, program]);
+        for (kind, listed) in
+            [("freeze", &["node-1", "app-1"][..]), ("partition\", layer = \"fabric", &["node-1"])]
+        {
+            let text = format!(
+                "[drill]\nschema = 1\nid = \"d\"\ntitle = \"t\"\nenvironment = \"local\"\n[targets]\n\
+                 node = {{ kind = \"node\", name = \"node-1\" }}\n[[step]]\nname = \"s\"\n\
+                 fault = {{ kind = \"{kind}\", for = \"2s\", target = \"node\" }}\n"
+            );
+            assert_eq!(victims(&plan_of(&text, &cluster)), listed, "{kind}");
+        }
     }
 }

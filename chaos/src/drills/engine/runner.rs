@@ -623,7 +623,7 @@ impl<'a, S: System> Runner<'a, S> {
             .collect();
         let (host, ssh) = (self.system.host(), self.system.ssh());
         let subject = self.system.subject();
-        let took = subject.now().since(start).0 / Nanos::from_secs(1).0;
+        let took = subject.now().since(start).as_micros_f64() / 1e6;
         let deployment = subject.deployment();
         Journal {
             schema: journal::SCHEMA,

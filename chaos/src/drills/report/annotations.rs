@@ -2,9 +2,8 @@
 //! hold: `::error file=drills/mine.toml,line=31,title=drill mine::failover.cue_to_active p90 ...`.
 
 use crate::drillfile::{Drill, Places};
-use crate::drills::engine::journal::{Journal, Judged, Outcome, Verdict, counted};
+use crate::drills::engine::journal::{Journal, Outcome, Verdict, counted};
 use obol_config::FileError;
-use obol_observe::stats::shown as us;
 
 /// Repetitions that are annotated one by one; GitHub shows ten annotations of a step.
 const REPETITIONS_MAX: usize = 3;
@@ -42,14 +41,13 @@ pub fn annotations(journal: &Journal, drill: &Drill, path: Option<&str>, text: &
     for one in journal.judged.iter().filter(|one| one.holds != Some(true)) {
         let at = drill.expect.iter().position(|expect| expect.metric == one.metric);
         let line = at.map_or(places.drill, |at| places.expect(at));
-        let Judged { metric, of, bound, found, samples, holds } = one;
-        let shown = |value: f64| if of == "count" { value.to_string() } else { us(value) };
-        match (holds, found) {
+        let figure = one.figure();
+        match (one.holds, one.found) {
             (Some(_), Some(found)) => {
-                let (found, bound) = (shown(*found), shown(*bound));
-                file.add("error", line, &format!("{metric} {of} is {found}, its bound is {bound}"));
+                let (found, bound) = (one.shown(found), one.shown(one.bound));
+                file.add("error", line, &format!("{figure} is {found}, its bound is {bound}"));
             }
-            _ => file.add("warning", line, &format!("{metric} {of}: {samples} samples are too few")),
+            _ => file.add("warning", line, &format!("{figure}: {} samples are too few", one.samples)),
         }
     }
     let after = drill.steady.iter().enumerate().filter(|(_, steady)| steady.after);

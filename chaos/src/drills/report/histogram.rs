@@ -25,7 +25,8 @@ pub(super) fn log(journal: &Journal) -> io::Result<Vec<u8>> {
         if figure.is_empty() {
             continue;
         }
-        let took = Duration::from_secs(journal.took);
+        // A journal is a file, and may say anything.
+        let took = Duration::try_from_secs_f64(journal.took).unwrap_or_default();
         writer
             .write_histogram(figure.histogram(), Duration::ZERO, took, Tag::new(name))
             .map_err(|error| failed(&error))?;

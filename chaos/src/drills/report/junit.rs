@@ -11,7 +11,6 @@
 use crate::drills::engine::journal::{Journal, Judged, Outcome, Trial, Verdict, counted};
 use obol_fabric::Nanos;
 use obol_observe::calendar;
-use obol_observe::stats::shown as us;
 use std::fmt::Write as _;
 
 /// The name of all suites together.
@@ -40,7 +39,7 @@ struct Suite<'a> {
     name: &'a str,
     /// Nanoseconds since 1970 when it began.
     began: u64,
-    seconds: u64,
+    seconds: f64,
     properties: Vec<(&'static str, String)>,
     cases: Vec<Case>,
 }
@@ -125,20 +124,14 @@ fn repetition(drill: &str, trial: &Trial) -> Case {
 }
 
 fn bound(drill: &str, one: &Judged) -> Case {
-    let Judged { metric, of, bound, found, samples, holds } = one;
-    let shown = |value: f64| if of == "count" { value.to_string() } else { us(value) };
-    let found = found.map_or("not claimed".to_owned(), shown);
-    let result = match holds {
+    let figure = one.figure();
+    let found = one.found.map_or("not claimed".to_owned(), |found| one.shown(found));
+    let result = match one.holds {
         Some(true) => Result::Passed,
-        Some(false) => Result::Failed(format!("{metric} {of} is {found}, its bound is {}", shown(*bound))),
-        None => Result::Skipped(format!("{metric} {of}: {samples} samples are too few")),
+        Some(false) => Result::Failed(format!("{figure} is {found}, its bound is {}", one.shown(one.bound))),
+        None => Result::Skipped(format!("{figure}: {} samples are too few", one.samples)),
     };
-    Case {
-        class: format!("{drill}.expect"),
-        name: format!("{metric} {of} <= {}", shown(*bound)),
-        seconds: 0.0,
-        result,
-    }
+    Case { class: format!("{drill}.expect"), name: one.expectation(), seconds: 0.0, result }
 }
 
 /// The run as a whole, so that a drill without a repetition has a case, too.
@@ -153,7 +146,7 @@ fn verdict(journal: &Journal) -> Case {
         Verdict::Aborted | Verdict::Interrupted => Result::Error(why()),
         Verdict::Void => Result::Skipped(why()),
     };
-    Case { class: journal.drill.clone(), name: "verdict".to_owned(), seconds: journal.took as f64, result }
+    Case { class: journal.drill.clone(), name: "verdict".to_owned(), seconds: journal.took, result }
 }
 
 /// The results of a run.
@@ -189,7 +182,8 @@ pub fn junit_refused(drill: &str, began: u64, why: &str) -> String {
         result: Result::Error(format!("refused: {why}")),
     };
     let properties = vec![("verdict", "refused".to_owned())];
-    Suite { name: drill, began: Nanos::from_secs(began).0, seconds: 0, properties, cases: vec![case] }.text()
+    Suite { name: drill, began: Nanos::from_secs(began).0, seconds: 0.0, properties, cases: vec![case] }
+        .text()
 }
 
 #[cfg(test)]

@@ -34,11 +34,6 @@ fn count(n: usize, what: &str) -> String {
     format!("{n} {what}{s}")
 }
 
-/// A bound or measured value, in the unit of its figure.
-fn shown(of: &str, value: f64) -> String {
-    if of == "count" { value.to_string() } else { us(value) }
-}
-
 /// A text with a full stop.
 fn sentence(text: &str) -> String {
     let end = if text.ends_with('.') { "" } else { "." };
@@ -104,12 +99,7 @@ fn summary(journal: &Journal, trials: &Trials<'_>, doc: &mut Document) {
     why.extend(journal.judged.iter().filter(|one| one.holds == Some(false)).map(missed));
     why.extend(journal.judged.iter().filter(|one| one.holds.is_none()).map(|one| {
         let are = if one.samples == 1 { "is" } else { "are" };
-        format!(
-            "{} {} was not judged: {} {are} too few.",
-            one.metric,
-            one.of,
-            count(one.samples as usize, "sample")
-        )
+        format!("{} was not judged: {} {are} too few.", one.figure(), count(one.samples as usize, "sample"))
     }));
     if !why.is_empty() {
         doc.list(why);
@@ -134,8 +124,8 @@ fn reason(trial: &Trial) -> &str {
 }
 
 fn missed(one: &Judged) -> String {
-    let found = one.found.map_or("nothing".to_owned(), |found| shown(&one.of, found));
-    format!("{} {} was {found}, above its bound of {}.", one.metric, one.of, shown(&one.of, one.bound))
+    let found = one.found.map_or("nothing".to_owned(), |found| one.shown(found));
+    format!("{} was {found}, above its bound of {}.", one.figure(), one.shown(one.bound))
 }
 
 fn capital(word: &str) -> String {
@@ -378,18 +368,17 @@ fn expected(journal: &Journal, doc: &mut Document) {
         doc.say("The drill has no bounds.");
         return;
     }
-    let row = |Judged { metric, of, bound, found, samples, holds }: &Judged| {
-        let shown = |value: f64| shown(of, value);
-        let holds = match holds {
+    let row = |one: &Judged| {
+        let holds = match one.holds {
             Some(true) => "yes",
             Some(false) => "NO",
             None => "too few samples",
         };
         vec![
-            Cell::text(format!("{metric} {of}")),
-            Cell::number(shown(*bound)),
-            Cell::number(found.map_or("not claimed".to_owned(), shown)),
-            Cell::number(samples.to_string()),
+            Cell::text(format!("{} {}", one.metric, one.of)),
+            Cell::number(one.shown(one.bound)),
+            Cell::number(one.found.map_or("not claimed".to_owned(), |found| one.shown(found))),
+            Cell::number(one.samples.to_string()),
             Cell::text(holds),
         ]
     };
@@ -405,7 +394,7 @@ fn lessons(journal: &Journal, trials: &Trials<'_>, doc: &mut Document) {
         n => vec![format!("{n} of {} were measured.", count(trials.counted.len(), "trial"))],
     };
     let held = journal.judged.iter().filter(|one| one.holds == Some(true));
-    well.extend(held.map(|one| format!("{} {} held its bound.", one.metric, one.of)));
+    well.extend(held.map(|one| format!("{} held its bound.", one.figure())));
     doc.list(well);
 
     doc.heading("What went wrong");
@@ -472,9 +461,8 @@ fn actions(journal: &Journal, missed: &[&Judged], failed: usize) -> Vec<String> 
     let whole = matches!(journal.verdict, Verdict::Passed | Verdict::Deviated | Verdict::Void);
     for one in journal.judged.iter().filter(|one| whole && one.holds.is_none()) {
         actions.push(format!(
-            "{} {}: repeat more often (--count), {} {} too few.",
-            one.metric,
-            one.of,
+            "{}: repeat more often (--count), {} {} too few.",
+            one.figure(),
             count(one.samples as usize, "sample"),
             if one.samples == 1 { "is" } else { "are" }
         ));

@@ -6,6 +6,7 @@ use crate::drills::Host;
 use obol_fabric::Nanos;
 use obol_fabric::host::sched;
 use obol_fabric::host::this_program;
+use obol_observe::calendar::age;
 use obol_profiles::Profile;
 use obol_supervise::running::{Running, Shape, dies_with_parent};
 use obol_term::output::{self, Failure};
@@ -186,11 +187,11 @@ impl Bench<'_> {
             load,
             pause,
             format_args!(
-                "{} renewals, {} late, {} false suspicions, {:.1} s",
+                "{} renewals, {} late, {} false suspicions, {}",
                 measured.renewals,
                 measured.late,
                 measured.false_suspicions,
-                began.elapsed().as_secs_f64()
+                age(Nanos::from_std(began.elapsed()))
             ),
         );
         Ok(measured)

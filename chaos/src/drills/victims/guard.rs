@@ -22,7 +22,7 @@ pub struct Answer {
 
 /// Checks every guard for processes that would be silent for a while.
 pub fn check(guards: &Guards, snapshot: &Snapshot, silent: &[&Chosen], hit: usize) -> Vec<Answer> {
-    let host = hostname();
+    let host = obol_observe::names::hostname();
     let falls_silent = |p: &Process| silent.iter().any(|c| c.process.is(p));
     let live = snapshot.processes.iter().filter(|p| p.kind == Kind::LeaseCache && p.alive && !p.frozen);
     let caches = live.filter(|p| !falls_silent(p)).count();
@@ -137,11 +137,6 @@ pub fn detection(
         _ => (allows, advice),
     };
     Some(Answer { guard: "detection", allows, says: says + advice })
-}
-
-/// This host's name.
-pub fn hostname() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }
 
 /// Whether a text matches a pattern, in which `*` matches any text.

@@ -67,13 +67,13 @@ impl StepFault {
     /// The chosen processes that it hits. The programs in an agent's seats have no links of their
     /// own.
     pub(crate) fn victims<'a>(&'a self, chosen: &'a [Chosen]) -> impl Iterator<Item = &'a Chosen> {
-        let scope = self.kind.scope();
-        let hit = move |c: &&Chosen| match scope {
-            Scope::Process | Scope::Network => true,
-            Scope::Links => c.process.seat == 0,
-            Scope::Host => false,
-        };
-        chosen.iter().filter(|c| self.targets.contains(&c.target)).filter(hit)
+        chosen.iter().filter(|c| self.kind.scope() != Scope::Host && self.reaches(c))
+    }
+
+    /// Whether it takes effect on a chosen process: on itself, or on its host.
+    pub(crate) fn reaches(&self, chosen: &Chosen) -> bool {
+        let has_links = chosen.process.seat == 0;
+        self.targets.contains(&chosen.target) && (self.kind.scope() != Scope::Links || has_links)
     }
 }
 

@@ -6,6 +6,8 @@ use super::format::Format;
 use super::options::{DrillFile, DrillReplay, DrillRun, Json};
 use super::running::{go, simulate};
 use super::smr::DrillSmr;
+use crate::cli::elsewhere;
+use crate::commands::root::command;
 use clap::Subcommand;
 use obol_chaos::drillfile::{self, Drill, ReportFiles};
 use obol_chaos::drills::agent::ssh::{Login, Ssh};
@@ -15,6 +17,7 @@ use obol_chaos::drills::engine::attended::{How, report};
 use obol_chaos::drills::engine::progress;
 use obol_chaos::drills::studies::table2;
 use obol_chaos::drills::{self, Fleet, Probed};
+use obol_config::FileError;
 use obol_fabric::host::this_program;
 use obol_fabric::{Name, Nanos};
 use obol_observe::Observer;
@@ -168,7 +171,14 @@ fn load(name: &str) -> Result<(Drill, String), Failure> {
                 .to_owned(),
         ));
     }
-    drillfile::load(name).map_err(Failure::refused)
+    drillfile::load(name).map_err(|error| {
+        let meant = match error {
+            FileError::Unknown { .. } => elsewhere(&command(), name),
+            _ => Vec::new(),
+        };
+        let meant: String = meant.iter().map(|line| format!("; see also `{line}`")).collect();
+        Failure::Refused(format!("{error}{meant}"))
+    })
 }
 
 /// The drill with its text, and the cluster as it is now.
@@ -191,8 +201,9 @@ fn plan(root: &Path, cluster: Name, file: &DrillFile) -> Result<ExitCode, Failur
         "drill {}: {}, {} repetitions. Nothing was touched",
         plan.drill, plan.title, plan.count
     ))?;
+    let of = if plan.count > 1 { " in the first repetition; each chooses its victims anew" } else { "" };
     for step in &plan.steps {
-        output::line(format_args!("step {}", step.step))?;
+        output::line(format_args!("step {}{of}", step.step))?;
         for fault in &step.faults {
             let lasts = fault.lasts.as_ref().map_or(String::new(), |span| format!(" for {span}"));
             let tolerated = if fault.tolerated { ", to be tolerated" } else { "" };

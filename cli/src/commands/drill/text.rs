@@ -4,6 +4,7 @@ use obol_chaos::drillfile::Metric;
 use obol_chaos::drills::Journal;
 use obol_chaos::drills::engine::journal::counted;
 use obol_fabric::Nanos;
+use obol_observe::calendar::age_of_seconds;
 use obol_observe::figures::total;
 use obol_observe::stats::{P99_SAMPLES_MIN, Summary, shown as us};
 use obol_term::output;
@@ -30,11 +31,11 @@ fn row_text(name: &str, s: &Summary) -> String {
 
 pub(super) fn print(journal: &Journal) -> std::io::Result<()> {
     output::line(format_args!(
-        "drill {}: {}, {} repetitions in {} s, {} void, {} false suspicions (profile {}, {} cores, kernel {})",
+        "drill {}: {}, {} repetitions in {}, {} void, {} false suspicions (profile {}, {} cores, kernel {})",
         journal.drill,
         journal.verdict.name(),
         journal.count,
-        journal.took,
+        age_of_seconds(journal.took),
         journal.void,
         total(counted(&journal.trials).map(|trial| trial.falsely_failed)),
         journal.profile,

@@ -15,7 +15,7 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Name of this client in the cluster
-    #[arg(long, default_value = "kv_load")]
+    #[arg(long, default_value = "kvc-load")]
     name: Name,
     /// Interval between batches of four operations
     #[arg(long, value_name = "TIME", value_parser = duration::argument, default_value = "10ms")]

@@ -21,7 +21,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// What a client of one operation is called.
-const CLIENT_NAME: &str = "kv_client";
+const CLIENT_NAME: &str = "kvc-client";
 
 /// How many shards a cache that is to be started has.
 #[derive(Clone, Copy, Debug, Args)]
@@ -80,7 +80,7 @@ pub(crate) enum Kv {
 /// How a client runs.
 #[derive(Debug, Args)]
 pub(crate) struct ClientOptions {
-    /// Name of this client in the cluster [default: kv_client, with -PID at its
+    /// Name of this client in the cluster [default: kvc-client, with -PID at its
     /// end while another process has that]
     #[arg(long)]
     name: Option<Name>,
@@ -133,7 +133,7 @@ fn one(site: &Site, options: &ClientOptions, operation: Operation) -> Result<Exi
     let until = std::time::Instant::now() + options.timeout;
     let mut once = Once { operation: Some(operation), ended: None, until };
     let stop = AtomicBool::new(false);
-    let used = Session { node: &mut node, work: &mut once, stop: &stop }.in_full(&mut endpoint);
+    let used = Session { name, node: &mut node, work: &mut once, stop: &stop }.in_full(&mut endpoint);
     endpoint.serve(&mut node, &AtomicBool::new(true));
     used?;
     let Some(done) = once.ended else {

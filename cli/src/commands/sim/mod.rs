@@ -12,6 +12,7 @@ use obol_campaign::{DriftSweepStep, Options, Report, Script, Shard, Trial};
 use obol_config::file;
 use obol_fabric::Name;
 use obol_membership::ActiveMutant;
+use obol_observe::calendar::age_of_seconds;
 use obol_term::output::{self, Failure};
 use std::io::IsTerminal;
 use std::ops::RangeInclusive;
@@ -344,8 +345,8 @@ fn print(report: &Report) -> std::io::Result<()> {
         ("bound on their rate (95 %)", format!("{:.6}", report.upper_bound_95)),
         ("paths never taken", report.marks_missing.join(" ")),
         ("longest recovery, of its bound", format!("{:.1} %", report.recovery_permille_max as f64 / 10.0)),
-        ("wall time", format!("{:.1} s", report.wall_seconds)),
-        ("processor time", format!("{:.1} s", report.cpu_seconds)),
+        ("wall time", age_of_seconds(report.wall_seconds)),
+        ("processor time", age_of_seconds(report.cpu_seconds)),
         ("failovers per second of processor", format!("{:.0}", report.failovers_per_second_per_core)),
     ] {
         output::line(format_args!("{name:<36} {value}"))?;

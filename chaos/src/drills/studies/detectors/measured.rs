@@ -77,7 +77,7 @@ pub struct Measured {
     pub false_suspicions: u64,
     /// For how long they were counted, in seconds.
     #[serde(rename = "counted_s")]
-    pub seconds: u64,
+    pub seconds: f64,
     /// What kept repetitions from being measured, and what the drill remarks.
     pub remarks: Vec<String>,
 }
@@ -232,7 +232,7 @@ pub(super) mod tests {
             drill: "d".to_owned(),
             title: "t".to_owned(),
             began: 1,
-            took: 60,
+            took: 60.0,
             verdict: Verdict::Passed,
             count: trials.len() as u32,
             extended: 0,

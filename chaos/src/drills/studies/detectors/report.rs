@@ -3,6 +3,7 @@
 use super::{Detector, Measured};
 use crate::drills::engine::journal::{Host, Verdict};
 use obol_fide::detectors::Beside;
+use obol_observe::calendar::age_of_seconds;
 use obol_observe::plot::Document;
 use obol_observe::stats::shown;
 use serde::Serialize;
@@ -72,7 +73,7 @@ impl Report {
                 time(times.p999),
                 time(times.p9999),
                 time(times.max),
-                format!("{} in {} s", of.false_suspicions, of.seconds),
+                format!("{} in {}", of.false_suspicions, age_of_seconds(of.seconds)),
                 of.verdict().name().to_owned(),
             ]
         });
@@ -88,7 +89,7 @@ impl Report {
                 time(line.p999_us),
                 time(line.p9999_us),
                 time(of.at_faults_max_us),
-                format!("{} in {:.0} s", line.false_suspicions, of.hours * 3600.0),
+                format!("{} in {}", line.false_suspicions, age_of_seconds(of.hours * 3600.0)),
                 "--".to_owned(),
             ]
         });
