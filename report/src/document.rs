@@ -27,9 +27,6 @@ fn outages(report: &Report, doc: &mut Document) {
     let mut rows = report.outages.iter().peekable();
     if rows.peek().is_some() {
         doc.heading("Outages");
-        if let Some(line) = report.outages.without_service_text() {
-            doc.say(line);
-        }
         let rows = rows.map(|outage| {
             let to = if outage.lasts { "the end".to_owned() } else { iso(report.unix(outage.to)) };
             vec![
@@ -107,6 +104,7 @@ pub(super) fn document(report: &Report) -> Result<Document, Failure> {
     let sample = &report.last;
     let view = sample.view.as_ref();
     let mut doc = Document::new(format!("Cluster {}", report.cluster));
+    doc.say(report.summary());
     doc.say(format!(
         "{} samples over {}, from {} until {}. At the end: {}{}.",
         report.samples,

@@ -94,6 +94,7 @@ pub(super) fn text(report: &Report) -> Result<String, Failure> {
         "from": iso(report.first.1),
         "to": iso(sample.unix),
         "samples": report.samples,
+        "summary": report.summary(),
         "health": report.health(),
         "reasons": sample.reasons,
         "outages": outages,

@@ -36,6 +36,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Failovers whose dead are named in the summary.
+const SUMMARY_DEAD_MAX: usize = 4;
+
 /// The data of a report.
 pub struct Report {
     cluster: Name,
@@ -170,6 +173,45 @@ impl Report {
     /// reach further back.
     fn is_before(&self, at: Instant) -> bool {
         at < self.first.0
+    }
+
+    /// What happened: from when to when, to whom, and what it cost.
+    fn summary(&self) -> String {
+        let failovers: Vec<(&Part, &Failover)> =
+            self.failovers().filter(|(_, failover)| !self.is_before(failover.began)).collect();
+        let failed = match failovers.as_slice() {
+            [] => None,
+            [(part, one)] => Some(format!(
+                "{} failed at {}; {}.",
+                part.dead(one),
+                iso(self.unix(one.began)),
+                one.total().map_or("when the survivors were active is not known".to_owned(), |total| {
+                    format!("the survivors were active after {total}")
+                })
+            )),
+            all => {
+                let names: Vec<String> =
+                    all.iter().take(SUMMARY_DEAD_MAX).map(|(part, one)| part.dead(one)).collect();
+                let more = all.len().saturating_sub(SUMMARY_DEAD_MAX);
+                let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+                let slowest = all.iter().filter_map(|(_, one)| one.total()).max();
+                Some(format!(
+                    "There were {} failovers, of {}{more}; the slowest took {}.",
+                    all.len(),
+                    names.join(", "),
+                    slowest.map_or("a time that is not known".to_owned(), |slowest| slowest.to_string())
+                ))
+            }
+        };
+        let said: Vec<String> =
+            self.outages.summary(|at| iso(self.unix(at))).into_iter().chain(failed).collect();
+        match said.is_empty() {
+            true => {
+                "The cluster was healthy in every sample, and no failover is in the events that were read."
+                    .to_owned()
+            }
+            false => said.join(" "),
+        }
     }
 
     /// What is not in this report though it may have happened, each in a sentence.

@@ -9,6 +9,9 @@ use std::collections::VecDeque;
 /// Distinct reasons listed per interval at most, the first ones.
 const REASONS_MAX: usize = 16;
 
+/// The same of all intervals together.
+const SUMMARY_REASONS_MAX: usize = 3;
+
 /// Intervals that are listed at most, the newest.
 const OUTAGES_MAX: usize = 1 << 13;
 
@@ -118,6 +121,8 @@ pub(super) struct Outages {
     listed: VecDeque<Outage>,
     /// How many older ones are not listed, and the time without service of these.
     dropped: (u64, WithoutService),
+    /// When the oldest of all began.
+    began: Option<Instant>,
 }
 
 impl Outages {
@@ -156,6 +161,7 @@ impl Outages {
     }
 
     fn push(&mut self, outage: Outage) {
+        self.began.get_or_insert(outage.from);
         self.listed.push_back(outage);
         if self.listed.len() > OUTAGES_MAX
             && let Some(gone) = self.listed.pop_front()
@@ -186,11 +192,29 @@ impl Outages {
         (all.sum, all.intervals)
     }
 
-    /// The same as text; `None` if programs could always act.
-    pub(super) fn without_service_text(&self) -> Option<String> {
+    /// When the cluster was not healthy, why, and whether programs could act; `None` if it was always healthy.
+    pub(super) fn summary(&self, time: impl Fn(Instant) -> String) -> Option<String> {
+        let (began, last) = self.began.zip(self.listed.back())?;
+        let mut all = Outage::new(None, began);
+        self.iter().for_each(|outage| all.add(&outage.reasons));
+        all.has_more |= all.reasons.len() > SUMMARY_REASONS_MAX;
+        all.reasons.truncate(SUMMARY_REASONS_MAX);
+        let is_one = self.dropped.0 == 0
+            && self.iter().zip(self.iter().skip(1)).all(|(before, after)| before.to == after.from);
+        let times = if is_one { "" } else { " at times" };
+        let to = if last.lasts { "the end".to_owned() } else { time(last.to) };
         let (sum, n) = self.without_service();
         let s = if n == 1 { "" } else { "s" };
-        (n > 0).then(|| format!("No program could act for {}, in {n} interval{s}.", age(sum)))
+        let impact = match n {
+            0 if self.iter().all(|outage| outage.serves() == Some(true)) => {
+                "Some program could act in every sample.".to_owned()
+            }
+            0 => "Whether programs could act is not known for all of this time.".to_owned(),
+            _ => format!("No program could act for {}, in {n} interval{s}.", age(sum)),
+        };
+        let from = time(began);
+        let why = if all.reasons.is_empty() { String::new() } else { format!(": {}", all.why()) };
+        Some(format!("From {from} to {to} the cluster was{times} not healthy{why}. {impact}"))
     }
 }
 
@@ -211,6 +235,11 @@ mod tests {
         assert_eq!(outages.without_service(), (Nanos::from_secs(2 * all / 3), OUTAGES_MAX));
         assert_eq!((outages.iter().count(), outages.dropped()), (OUTAGES_MAX, OUTAGES_MAX as u64));
         assert_eq!(outages.iter().next().map(|first| first.from), Some(Instant(all / 2 * 1_000_000_000)));
+        let summary = outages.summary(|at| format!("{}s", at.0 / 1_000_000_000)).expect("there were outages");
+        let (to, intervals) = (all - 1, OUTAGES_MAX);
+        let said =
+            [format!("From 0s to {to}s the cluster was at times not"), format!("in {intervals} intervals.")];
+        assert!(said.iter().all(|words| summary.contains(words)), "{said:?} in {summary}");
     }
 
     #[test]

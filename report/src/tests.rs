@@ -188,6 +188,15 @@ fn an_outage_in_the_middle_is_in_every_format() {
         (json["health"].as_str(), json["no_service_ns"].as_u64()),
         (Some("healthy"), Some(500_000_000))
     );
+    let summary = json["summary"].as_str().expect("a text");
+    let (from, to) =
+        (iso(report.unix(Instant(start + 500_000_000))), iso(report.unix(Instant(start + 1_500_000_000))));
+    let begins = format!(
+        "From {from} to {to} the cluster was not healthy: coord-1 down; coordinator majority lost; coord-1 has no view. No \
+         program could act for 500ms, in 1 interval."
+    );
+    assert_eq!(summary, begins, "the failover was before the first sample");
+    assert!(text(ReportFormat::Md).contains(&begins), "{summary}");
     let outages = json["outages"].as_array().expect("a list");
     let names: Vec<_> = outages.iter().map(|one| one["health"].as_str().expect("a word")).collect();
     assert_eq!(names, ["degraded", "unavailable", "degraded"]);
@@ -450,4 +459,31 @@ fn a_report_that_was_cut_short_says_so_in_every_format_that_has_sentences() {
         assert!(text.contains("cut short by a signal: it covers ") && text.contains(" of 3600s."), "{text}");
         assert!(!whole.text(format).expect("text").contains("cut short"));
     }
+}
+
+#[test]
+fn healthy_in_every_sample_is_said_only_of_a_report_without_outages_and_failovers() {
+    const HEALTHY: &str = "healthy in every sample";
+    let start = 3_600_000_000_000;
+    let of = |make: &dyn Fn(u64, Instant) -> Sample| {
+        Report::new(samples::name("default"), quarters(start, make)).expect("samples").summary()
+    };
+    let quiet = |_, at| Sample { events: Vec::new(), ..samples::healthy(at) };
+    assert!(of(&quiet).contains(HEALTHY));
+    let early = quiet(0, Instant(start / 2));
+    let all = [early, samples::degraded(Instant(start))].map(Arc::new);
+    let failed = Report::new(samples::name("default"), all).expect("samples").summary();
+    assert!(!failed.contains(HEALTHY) && failed.contains("app-2 (7) failed at "), "{failed}");
+    let ill = |n, at| Sample { events: Vec::new(), ..with_an_outage(n, at) };
+    assert!(!of(&ill).contains(HEALTHY));
+    let degraded = of(&|n, at| Sample {
+        health: if n == 3 { Health::Degraded } else { Health::Healthy },
+        ..quiet(n, at)
+    });
+    assert!(degraded.ends_with("Some program could act in every sample."), "{degraded}");
+    let unknown = of(&|n, at| Sample {
+        health: if n == 3 { Health::Unknown } else { Health::Healthy },
+        ..quiet(n, at)
+    });
+    assert!(unknown.ends_with("is not known for all of this time."), "{unknown}");
 }
