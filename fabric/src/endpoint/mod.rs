@@ -54,6 +54,10 @@ pub struct Owner {
     pub groups: u32,
 }
 
+/// The number of programs that get a short slice before all are woken: two calls for each delay the
+/// wake-up, and more of them wait for cores anyway.
+const SHORT_SLICES_MAX: usize = 8;
+
 /// A process's access to a cluster. Belongs to the thread that opened it; the end of that thread
 /// counts as its death.
 pub struct Endpoint<W: Transport> {
@@ -357,11 +361,13 @@ impl<W: Transport> Fabric for Endpoint<W> {
     }
 
     fn wake_programs(&mut self, programs: impl Iterator<Item = Address>) {
-        for program in programs.filter(|program| program.seat != 0) {
+        let here = |program: Address| Address { host: 0, port: 0, ..program };
+        // Those with a core of their own have seat 0, and the slice that the core asked for.
+        let seated = programs.filter(|program| program.seat != 0).map(here);
+        for program in seated.take(SHORT_SLICES_MAX) {
             // As in `announce`: only now is it known that this one is not the one that dies. Its agent
             // takes the slice back.
-            let here = Address { host: 0, port: 0, ..program };
-            if let Ok((region, _)) = self.transport.regions().reach(here) {
+            if let Ok((region, _)) = self.transport.regions().reach(program) {
                 set_slice(region, program.seat, Slice::Short);
             }
         }
