@@ -2,6 +2,7 @@
 //! for long.
 
 mod accountable;
+mod builds;
 mod busy;
 mod caches;
 mod capi;

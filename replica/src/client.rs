@@ -2,16 +2,16 @@
 //! in between.
 
 use crate::{AGAIN_EVERY, ReplicaError, area, join};
-use obol_fabric::{Drive, Name, Nanos};
-use obol_node::Site;
-use obol_node::endpoint::{Act, Endpoint, EndpointError};
+use obol_fabric::{Endpoint, Name, Nanos};
+use obol_node::endpoint::EndpointError;
+use obol_node::{Site, endpoint};
 use obol_smr::{Actor, Client, KeyValue, Node};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What a client does.
 pub trait Work {
     /// Takes answers and begins operations. Returns whether that was all.
-    fn turn<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) -> bool;
+    fn turn(&mut self, client: &mut Client, endpoint: &mut Endpoint) -> bool;
 }
 
 /// A client and its place in the cluster, which it leaves when it is dropped.
@@ -41,41 +41,27 @@ impl ClientMember {
 
     /// Lets work be done until it is, or until it is stopped. The error says why the client can no
     /// longer be used.
-    pub fn run<W: Work>(&mut self, work: &mut W, stop: &AtomicBool) -> Result<(), ReplicaError> {
-        self.endpoint.each(Turns { name: self.name, node: &mut self.node, work, stop })
+    pub fn run(&mut self, work: &mut dyn Work, stop: &AtomicBool) -> Result<(), ReplicaError> {
+        let (done, mut used) = (AtomicBool::new(false), Ok(()));
+        let name = self.name;
+        self.endpoint.run(&mut self.node, &done, |node, endpoint| {
+            used = EndpointError::refused(name, node).map_err(ReplicaError::from);
+            let is_over = node.client().is_none_or(|client| {
+                if let Some(error) = client.error() {
+                    used = Err(error.into());
+                }
+                work.turn(client, endpoint)
+            });
+            if is_over || used.is_err() || stop.load(Ordering::Relaxed) {
+                done.store(true, Ordering::Relaxed);
+            }
+        });
+        used
     }
 }
 
 impl Drop for ClientMember {
     fn drop(&mut self) {
-        self.endpoint.serve(&mut self.node, &AtomicBool::new(true));
-    }
-}
-
-struct Turns<'a, W> {
-    name: Name,
-    node: &'a mut Node<KeyValue>,
-    work: &'a mut W,
-    stop: &'a AtomicBool,
-}
-
-impl<W: Work> Act for Turns<'_, W> {
-    type Output = Result<(), ReplicaError>;
-
-    fn on<D: Drive>(self, endpoint: &mut D) -> Self::Output {
-        let (done, mut used) = (AtomicBool::new(false), Ok(()));
-        endpoint.run(self.node, &done, |node, endpoint| {
-            used = EndpointError::refused(self.name, node).map_err(ReplicaError::from);
-            let is_over = node.client().is_none_or(|client| {
-                if let Some(error) = client.error() {
-                    used = Err(error.into());
-                }
-                self.work.turn(client, endpoint)
-            });
-            if is_over || used.is_err() || self.stop.load(Ordering::Relaxed) {
-                done.store(true, Ordering::Relaxed);
-            }
-        });
-        used
+        endpoint::serve(&mut self.endpoint, &mut self.node, &AtomicBool::new(true));
     }
 }

@@ -6,7 +6,7 @@ use obol_fabric::host::{Cluster, Origin};
 use obol_fabric::{Limits, Nanos, Owner, Wait};
 use obol_fabric_verbs::arena::HugePages;
 use obol_fabric_verbs::device::DeviceSelector;
-use obol_fabric_verbs::{Config, Endpoint, HostKeys};
+use obol_fabric_verbs::{Config, HostKeys};
 use obol_identity::Duty;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;

@@ -5,11 +5,11 @@ use crate::suite::{Fault, Feature, ME, Post, Testbed, of_processes};
 use crate::support::{Child, Probe, Root, coordinator, kill, live, root::made};
 use obol_fabric::host::{Cluster, Impairment, clock};
 use obol_fabric::metrics::FabricCounter;
-use obol_fabric::{Address, Drive, Layout, Nanos, Owner, ViewId, Wait};
+use obol_fabric::{Address, Layout, Nanos, Owner, ViewId, Wait};
 use std::collections::HashMap;
 
 /// An endpoint of such a backend.
-pub(crate) trait Backend: Drive + Sized {
+pub(crate) trait Backend: Fabric + Sized {
     const NAME: &'static str;
     const LACKS: &'static [(Feature, &'static str)];
     /// The test where the peers start.
@@ -25,7 +25,7 @@ macro_rules! backend {
             use crate::processes::{Backend, Processes};
             use crate::suite::{Feature, contract, contract_tests};
             use obol_fabric::host::Cluster;
-            use obol_fabric::$name::Endpoint;
+            use obol_fabric::Endpoint;
             use obol_fabric::{Owner, Wait};
 
             contract!(Processes<Endpoint>);
