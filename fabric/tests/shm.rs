@@ -3,7 +3,6 @@
 
 mod support;
 
-use obol_fabric::Endpoint;
 use obol_fabric::host::{Attachment, Cluster, HostError, Impairment, Region, clock};
 use obol_fabric::layout::DEATH_WORDS;
 use obol_fabric::metrics::{CounterSlot, FabricCounter};

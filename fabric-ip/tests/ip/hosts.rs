@@ -4,7 +4,7 @@
 use crate::keys::Authority;
 use crate::support::{self, Child, LIMITS, Root, live, name};
 use obol_fabric::host::{Cluster, Origin};
-use obol_fabric::{Nanos, Owner, Wait};
+use obol_fabric::{Endpoint, Nanos, Owner, Wait};
 use obol_fabric_ip::pulse::Timing;
 use obol_fabric_ip::{self as ip, Config, Notes, Outlets, PulseConfig, PulseReports, Question};
 use obol_identity::Duty;

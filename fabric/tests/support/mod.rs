@@ -5,7 +5,6 @@ pub(crate) mod root;
 
 pub(crate) use root::{LIMITS, Root, name};
 
-use obol_fabric::Endpoint;
 use obol_fabric::host::{Attachment, Cluster};
 use obol_fabric::{
     Address, Completion, Endpoint, Event, Evidence, Fabric, Group, Instant, Layout, LinkError, Machine,
