@@ -5,10 +5,10 @@ use crate::handle::MembershipHandle;
 use crate::lost::Lost;
 use derive_more::Deref;
 use obol_fabric::host::{HostError, Region, Waker, clock, sched};
-use obol_fabric::{Drive, Fabric, Instant, Name, Nanos};
+use obol_fabric::{Endpoint, Fabric, Instant, Name, Nanos};
 use obol_membership::{Kind, Member};
 use obol_node::Site;
-use obol_node::endpoint::{Act, EndpointError};
+use obol_node::endpoint::{self, EndpointError};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -66,11 +66,9 @@ struct Core {
     tx: mpsc::Sender<Result<(Region, Waker), EndpointError>>,
 }
 
-impl Act for Core {
-    /// The machine, which has yet to leave.
-    type Output = Member;
-
-    fn on<D: Drive>(mut self, endpoint: &mut D) -> Member {
+impl Core {
+    /// Returns the machine, which has yet to leave.
+    fn run(mut self, endpoint: &mut Endpoint) -> Member {
         if self.tx.send(Ok((endpoint.region().clone(), endpoint.waker()))).is_ok() {
             endpoint.run(&mut self.machine, &self.stopped, |machine, endpoint| {
                 self.watch.check(machine, endpoint);
@@ -101,8 +99,8 @@ impl Embedded {
                     // works without the right to it.
                     let _ = sched::run_fifo_alone(priority);
                 }
-                let mut machine = endpoint.each(Core { machine, watch, stopped, tx });
-                endpoint.serve(&mut machine, &AtomicBool::new(true));
+                let mut machine = Core { machine, watch, stopped, tx }.run(&mut endpoint);
+                endpoint::serve(&mut endpoint, &mut machine, &AtomicBool::new(true));
             }
             Err(error) => {
                 // The starting thread waits for exactly one message.

@@ -62,10 +62,10 @@ pub use obol_membership::stream::Item;
 pub use observer::Observer;
 pub use streams::{Failure, Failures, Views};
 
-use obol_fabric::Name;
+use obol_fabric::{Endpoint, Name};
 use obol_membership::{Kind, Member};
 use obol_node::Site;
-use obol_node::endpoint::{Endpoint, EndpointError};
+use obol_node::endpoint::{self, EndpointError};
 use obol_node::service::ServiceManager;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::AtomicBool;
@@ -92,6 +92,6 @@ pub fn run(
     manager: &mut ServiceManager,
 ) -> Result<(), EndpointError> {
     let (mut endpoint, mut machine) = member(site, kind, name, seed)?;
-    endpoint.serve_under(manager, &mut machine, stop);
+    endpoint::serve_under(manager, &mut endpoint, &mut machine, stop);
     EndpointError::refused(name, &machine)
 }

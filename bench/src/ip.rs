@@ -6,12 +6,11 @@ use super::{Figure, ip_failover};
 use obol_chaos::floor::Floors;
 use obol_fabric::host::sched::Slice;
 use obol_fabric::host::sched::pin_to_core;
-use obol_fabric::{Drive, Event, Fabric, Instant, Layout, Machine, Nanos, Remote, Token, ViewId};
+use obol_fabric::{Endpoint, Event, Fabric, Instant, Layout, Machine, Nanos, Remote, Token, ViewId};
 use obol_fabric_ip::floor::Echoes;
 use obol_membership::consensus::{Consensus, Engine, Outcome};
 use obol_membership::{ActiveMutant, View, tokens};
 use obol_node::Deployment;
-use obol_node::endpoint::Act;
 use obol_node::network::Fabric as Network;
 use obol_observe::stats::Distribution;
 use obol_profiles::Profile;
@@ -182,30 +181,24 @@ impl Machine for Decisions<'_> {
 }
 
 /// One turn: READs, then decisions from a slot on.
-struct Turn<'a> {
-    view: &'a View,
+fn one_turn(
+    endpoint: &mut Endpoint,
+    view: &View,
     layout: Layout,
     turn: u32,
-}
-
-impl Act for Turn<'_> {
-    type Output = Result<(Vec<Nanos>, Vec<Nanos>), Failure>;
-
-    fn on<D: Drive>(self, endpoint: &mut D) -> Self::Output {
-        let stop = AtomicBool::new(false);
-        let at = Remote { at: Deployment::coordinator(1).1, offset: self.layout.seat(0) };
-        let clock = Stopwatch::new(COUNT, &stop);
-        let mut reads = Reads { at, posted: Instant::ZERO, retry: Instant::ZERO, clock };
-        endpoint.run(&mut reads, &stop, |_, _| {});
-        let reads = reads.clock.end("READs")?;
-        let clock = Stopwatch::new(COUNT, &stop);
-        let engine = Engine::new(1, self.layout, ActiveMutant::NONE);
-        let slot = u64::from(self.turn * COUNT);
-        let mut decisions =
-            Decisions { engine, view: self.view, slot, proposed: None, retry: Instant::ZERO, clock };
-        endpoint.run(&mut decisions, &stop, |_, _| {});
-        Ok((reads, decisions.clock.end("decisions")?))
-    }
+) -> Result<(Vec<Nanos>, Vec<Nanos>), Failure> {
+    let stop = AtomicBool::new(false);
+    let at = Remote { at: Deployment::coordinator(1).1, offset: layout.seat(0) };
+    let clock = Stopwatch::new(COUNT, &stop);
+    let mut reads = Reads { at, posted: Instant::ZERO, retry: Instant::ZERO, clock };
+    endpoint.run(&mut reads, &stop, |_, _| {});
+    let reads = reads.clock.end("READs")?;
+    let clock = Stopwatch::new(COUNT, &stop);
+    let engine = Engine::new(1, layout, ActiveMutant::NONE);
+    let slot = u64::from(turn * COUNT);
+    let mut decisions = Decisions { engine, view, slot, proposed: None, retry: Instant::ZERO, clock };
+    endpoint.run(&mut decisions, &stop, |_, _| {});
+    Ok((reads, decisions.clock.end("decisions")?))
 }
 
 /// The medians of echoes over TCP and TLS, of three at once, of READs and of decisions, in microseconds.
@@ -225,7 +218,7 @@ fn operations(root: &Path, profile: &Profile) -> Result<[f64; 5], Failure> {
     let (view, layout) = (nine(ACCEPTORS), *site.cluster.layout());
     let mut all = [(); 5].map(|()| Distribution::new());
     for turn in 0..TURNS {
-        let (reads, decisions) = endpoint.each(Turn { view: &view, layout, turn })?;
+        let (reads, decisions) = one_turn(&mut endpoint, &view, layout, turn)?;
         let times = [
             echoes.plain(COUNT).map_err(Failure::failed)?,
             echoes.sealed(COUNT).map_err(Failure::failed)?,

@@ -4,11 +4,10 @@
 use super::Figure;
 use obol_fabric::host::this_program;
 use obol_fabric::host::{Cluster, Region, clock};
-use obol_fabric::{Drive, Event, Fabric, Instant, Layout, Machine, Name, Nanos, ViewId};
+use obol_fabric::{Endpoint, Event, Fabric, Instant, Layout, Machine, Name, Nanos, ViewId};
 use obol_membership::consensus::{Consensus, Engine, Outcome};
 use obol_membership::view::{Edit, Newcomer};
 use obol_membership::{ActiveMutant, Kind, View, tokens};
-use obol_node::endpoint::Act;
 use obol_node::{Deployment, Network, Site};
 use obol_observe::stats::Distribution;
 use obol_profiles::Profile;
@@ -80,21 +79,6 @@ pub(super) enum Over {
 pub(super) const ACCEPTORS: u16 = 3;
 pub(super) const PROPOSER: u16 = ACCEPTORS + 1;
 
-/// Holds an acceptor's memory until the end.
-struct Hold<'a> {
-    stop: &'a AtomicBool,
-}
-
-impl Act for Hold<'_> {
-    type Output = ();
-
-    fn on<D: Drive>(self, _: &mut D) {
-        while !self.stop.load(Ordering::Relaxed) {
-            std::thread::park_timeout(Duration::from_millis(20));
-        }
-    }
-}
-
 impl Acceptors {
     pub(super) fn open(root: &Path, profile: Profile, over: Over) -> Result<Self, Failure> {
         let root = root.to_owned();
@@ -130,8 +114,9 @@ impl Acceptors {
                 let held = opened.as_ref().err().map(ToString::to_string);
                 // The receiver counts all.
                 let _ = tx.send(held);
-                if let Ok(mut endpoint) = opened {
-                    endpoint.each(Hold { stop: &stop });
+                // Holds its memory until the end.
+                while opened.is_ok() && !stop.load(Ordering::Relaxed) {
+                    std::thread::park_timeout(Duration::from_millis(20));
                 }
             }));
         }
@@ -197,7 +182,7 @@ const DECIDE_TIMEOUT: Nanos = Nanos::from_secs(20);
 const TURNS: u32 = 1_000;
 
 /// Turns until the proposer has an outcome, retrying what was aborted.
-fn until_done<D: Drive>(endpoint: &mut D, proposer: &mut Proposer) -> Result<Outcome, Failure> {
+fn until_done(endpoint: &mut Endpoint, proposer: &mut Proposer) -> Result<Outcome, Failure> {
     let mut end = None;
     loop {
         // The clock is looked at seldom: a look at it takes as long as an operation.
@@ -229,10 +214,8 @@ struct Decided {
     change: Distribution,
 }
 
-impl Act for Decide<'_> {
-    type Output = Result<Decided, Failure>;
-
-    fn on<D: Drive>(self, endpoint: &mut D) -> Self::Output {
+impl Decide<'_> {
+    fn run(self, endpoint: &mut Endpoint) -> Result<Decided, Failure> {
         let (mut decide, mut change) = (Distribution::new(), Distribution::new());
         let acceptors = &self.view.acceptors;
         let [mut first, mut second] = [1, 2].map(|me| Proposer::new(me, self.layout));
@@ -265,7 +248,7 @@ fn decide(acceptors: &Acceptors, view: &View, decisions: u64) -> Result<Decided,
     let site = acceptors.site(PROPOSER);
     let layout = *site.cluster.layout();
     let mut endpoint = site.coordinator(PROPOSER).map_err(Failure::failed)?;
-    endpoint.each(Decide { view, layout, decisions })
+    Decide { view, layout, decisions }.run(&mut endpoint)
 }
 
 pub(super) fn run(root: &Path) -> Result<Vec<Figure>, Failure> {

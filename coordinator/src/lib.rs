@@ -10,9 +10,10 @@ mod saver;
 pub use operator::Operator;
 pub use saver::{Saver, save};
 
+use obol_fabric::Endpoint;
 use obol_membership::view::coordinator_name;
 use obol_node::Site;
-use obol_node::endpoint::{Endpoint, EndpointError};
+use obol_node::endpoint::{self, EndpointError};
 use obol_node::service::ServiceManager;
 use std::sync::atomic::AtomicBool;
 
@@ -51,7 +52,7 @@ pub fn run(
     let mut endpoint = site.coordinator(number)?;
     begun(&endpoint);
     let mut machine = site.start(seed)?.coordinator(number);
-    endpoint.serve_under(manager, &mut machine, stop);
+    endpoint::serve_under(manager, &mut endpoint, &mut machine, stop);
     if machine.is_retired() {
         return Err(EndpointError::Retired { number, view: machine.view().id }.into());
     }

@@ -1,11 +1,11 @@
 //! A short-lived process that sends an operator's requests to the coordinators, without being a
 //! member.
 
-use obol_fabric::{Drive, Event, Fabric, Instant, Machine, Name, Nanos};
+use obol_fabric::{Endpoint, Event, Fabric, Instant, Machine, Name, Nanos};
 use obol_membership::View;
 use obol_membership::wire::Message;
 use obol_node::Site;
-use obol_node::endpoint::{Act, Endpoint, EndpointError};
+use obol_node::endpoint::EndpointError;
 use std::time::Duration;
 
 /// The pause between two turns of an endpoint that only sends.
@@ -23,32 +23,6 @@ impl Machine for Silent {
     fn handle<F: Fabric>(&mut self, _: Instant, _: Event<'_>, _: &mut F) {}
 }
 
-struct SendRequest<'a> {
-    request: &'a [u8],
-    newest: &'a View,
-}
-
-impl Act for SendRequest<'_> {
-    type Output = ();
-
-    fn on<D: Drive>(self, endpoint: &mut D) {
-        for acceptor in &self.newest.acceptors {
-            endpoint.send(acceptor.address, self.request);
-        }
-        endpoint.flush();
-    }
-}
-
-struct Turn;
-
-impl Act for Turn {
-    type Output = ();
-
-    fn on<D: Drive>(self, endpoint: &mut D) {
-        while endpoint.poll_once(&mut Silent) {}
-    }
-}
-
 impl Operator {
     /// Opens a region of the cluster, until it is dropped.
     pub fn open(site: &Site) -> Result<Self, EndpointError> {
@@ -60,7 +34,7 @@ impl Operator {
     pub fn wait(&mut self, span: Duration) {
         let end = std::time::Instant::now() + span;
         loop {
-            self.endpoint.each(Turn);
+            while self.endpoint.poll_once(&mut Silent) {}
             let left = end.saturating_duration_since(std::time::Instant::now());
             if left.is_zero() {
                 return;
@@ -83,6 +57,10 @@ impl Operator {
     }
 
     fn send(&mut self, request: &Message<'_>, newest: &View) {
-        self.endpoint.each(SendRequest { request: &request.encode(), newest });
+        let request = request.encode();
+        for acceptor in &newest.acceptors {
+            self.endpoint.send(acceptor.address, &request);
+        }
+        self.endpoint.flush();
     }
 }

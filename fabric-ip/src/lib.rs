@@ -37,6 +37,3 @@ pub use gateway::{
 };
 pub use observer::{AskError, Observer};
 pub use transport::{Ip, LinkStatus, OpenError, open};
-
-/// A process's access to a cluster over IP.
-pub type Endpoint = obol_fabric::endpoint::Endpoint<Ip>;

@@ -103,7 +103,7 @@ const fn role(owner: &Owner, config: &Config) -> Role {
 
 /// Claims a region of the cluster for the calling thread. Peers of this host may use it as soon
 /// as this returns, those of other hosts as long as this host's gateway runs.
-pub fn open(cluster: &Cluster, owner: Owner, wait: Wait, config: &Config) -> Result<Endpoint<Ip>, OpenError> {
+pub fn open(cluster: &Cluster, owner: Owner, wait: Wait, config: &Config) -> Result<Endpoint, OpenError> {
     let (host, role) = (cluster.host(), role(&owner, config));
     if let Some(number) = owner.region
         && let of = config.host_of(number)

@@ -128,12 +128,7 @@ impl Config {
 /// Claims a region of the cluster for the calling thread and exposes it on an RDMA device.
 /// Peers may use it as soon as this returns. The port joins the groups in the background: see
 /// [`Rdma::is_in_groups`].
-pub fn open(
-    cluster: &Cluster,
-    owner: Owner,
-    wait: Wait,
-    config: &Config,
-) -> Result<Endpoint<Rdma>, OpenError> {
+pub fn open(cluster: &Cluster, owner: Owner, wait: Wait, config: &Config) -> Result<Endpoint, OpenError> {
     config.check()?;
     config.check_owner(&owner)?;
     // Before any resource is taken: most errors occur here.

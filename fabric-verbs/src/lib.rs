@@ -52,6 +52,3 @@ pub use error::{Library, VerbsError};
 pub use handshake::Refusal;
 pub use observer::Observer;
 pub use wire::{LinkStatus, Rdma};
-
-/// A process's access to a cluster over RDMA.
-pub type Endpoint = obol_fabric::endpoint::Endpoint<Rdma>;

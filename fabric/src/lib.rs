@@ -17,8 +17,6 @@ extern crate self as obol_fabric;
 mod atomic;
 pub mod contract;
 #[cfg(not(loom))]
-mod drive;
-#[cfg(not(loom))]
 pub mod endpoint;
 #[cfg(not(loom))]
 pub mod host;
@@ -43,9 +41,7 @@ pub use contract::{
     Completion, Event, Evidence, Fabric, Group, LinkError, Machine, Remote, SeatRequest, SeatStatus, Token,
 };
 #[cfg(not(loom))]
-pub use drive::Drive;
-#[cfg(not(loom))]
-pub use endpoint::{Owner, Wait};
+pub use endpoint::{Endpoint, Owner, Wait};
 pub use layout::{Layout, Limits};
 pub use page::Page;
 pub use rights::{Permission, Writers};

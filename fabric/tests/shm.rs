@@ -7,9 +7,8 @@ use obol_fabric::host::{Attachment, Cluster, HostError, Impairment, Region, cloc
 use obol_fabric::layout::DEATH_WORDS;
 use obol_fabric::metrics::{CounterSlot, FabricCounter};
 use obol_fabric::recorder::{EventCode, Record};
-use obol_fabric::shm::Endpoint;
 use obol_fabric::{
-    Address, Completion, Drive, Event, Evidence, Fabric, Group, Incarnation, Instant, LinkError, Machine,
+    Address, Completion, Endpoint, Event, Evidence, Fabric, Group, Incarnation, Instant, LinkError, Machine,
     Nanos, Page, Remote, SeatRequest, SeatStatus, Token, ViewId, Wait, page,
 };
 use std::sync::atomic::{AtomicBool, Ordering};

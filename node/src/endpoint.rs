@@ -5,15 +5,11 @@ use crate::network::{Fabric, Network};
 use crate::service::ServiceManager;
 use crate::voted::Voted;
 use crate::{Deployment, Site};
-use obol_deaths::Detection;
-use obol_deaths::deadbeat::DeadbeatError;
 use obol_fabric::host::sched::pin_to_core;
 use obol_fabric::host::{Cluster, HostError, NameClaim, clock};
 use obol_fabric::remote::RegionCopy;
 use obol_fabric::version::Advice;
-use obol_fabric::{
-    Address, Drive, Group, Instant, LinkError, Name, Nanos, Owner, Release, ViewId, Wait, shm,
-};
+use obol_fabric::{Address, Endpoint, Group, Instant, LinkError, Name, Nanos, Owner, Release, ViewId, Wait};
 use obol_fabric_ip::pulse::Timing;
 use obol_fabric_ip::{self as ip, GatewayError, Outlets};
 use obol_fabric_verbs::device::DeviceSelector;
@@ -30,49 +26,6 @@ pub const LEAVE_TIMEOUT: Nanos = Nanos::from_secs(1);
 
 /// No member's kind: observers ignore the region.
 const NO_KIND: u32 = 0;
-
-/// A process's access to its cluster, over any fabric, and its name.
-pub struct Endpoint {
-    /// Over which fabric.
-    pub backend: Backend,
-    // Given up after the region.
-    #[expect(dead_code, reason = "holds the name")]
-    name: Option<NameClaim>,
-}
-
-/// Lists the fabrics; [`Site::place`] chooses.
-macro_rules! backends {
-    ($($(#[$doc:meta])* $name:ident($endpoint:ty),)+) => {
-        /// An endpoint, by its fabric.
-        pub enum Backend { $($(#[$doc])* $name(Box<$endpoint>),)+ }
-
-        impl Endpoint {
-            /// Does something with whichever endpoint it is.
-            pub fn each<A: Act>(&mut self, act: A) -> A::Output {
-                match &mut self.backend { $(Backend::$name(endpoint) => act.on(endpoint.as_mut()),)+ }
-            }
-
-            /// The mechanism that reports this process's death first.
-            pub fn detection(&self) -> Detection {
-                match &self.backend { $(Backend::$name(endpoint) => endpoint.detection(),)+ }
-            }
-
-            /// Why the kernel module is loaded but does not report this process's death.
-            pub fn kernel_refusal(&self) -> Option<&DeadbeatError> {
-                match &self.backend { $(Backend::$name(endpoint) => endpoint.kernel_refusal(),)+ }
-            }
-        }
-    };
-}
-
-backends! {
-    /// Over the memory of one host.
-    Shm(shm::Endpoint),
-    /// Over an RDMA device.
-    Rdma(verbs::Endpoint),
-    /// Over IP, by the gateways of other hosts.
-    Ip(ip::Endpoint),
-}
 
 /// Why a process has no endpoint in its cluster.
 #[derive(Debug, thiserror::Error)]
@@ -156,13 +109,6 @@ impl From<HostError> for EndpointError {
     }
 }
 
-impl From<Backend> for Endpoint {
-    /// Without a name of its own: processes of drills and operators are not members.
-    fn from(backend: Backend) -> Self {
-        Self { backend, name: None }
-    }
-}
-
 impl Site {
     /// Opens the endpoint of a coordinator, by its number.
     pub fn coordinator(&self, number: u16) -> Result<Endpoint, EndpointError> {
@@ -231,13 +177,12 @@ impl Site {
     /// other hosts by their gateways, whatever the members' fabric.
     pub fn drill(&self, kind: u32, name: Name, groups: u32) -> Result<Endpoint, EndpointError> {
         let owner = Owner { kind, name, region: None, groups };
-        let backend = match &self.deployment.network {
+        match &self.deployment.network {
             Some(network) if network.has_gateways() => {
-                self.by_gateways(network, owner, &Written::Nothing, Wait::Block)?
+                self.by_gateways(network, owner, &Written::Nothing, Wait::Block)
             }
-            _ => Backend::Shm(Box::new(shm::Endpoint::open(&self.cluster, owner, Wait::Block)?)),
-        };
-        Ok(backend.into())
+            _ => Ok(Endpoint::open(&self.cluster, owner, Wait::Block)?),
+        }
     }
 
     fn by_gateways(
@@ -246,13 +191,13 @@ impl Site {
         owner: Owner,
         written: &Written,
         wait: Wait,
-    ) -> Result<Backend, EndpointError> {
+    ) -> Result<Endpoint, EndpointError> {
         let config = ip::Config {
             raises_fences: owner.kind == Kind::LeaseCache as u32,
             keeps_mailbox: !matches!(written, Written::Nothing),
             ..ip_config(network, &self.cluster, &self.deployment.profile)
         };
-        Ok(Backend::Ip(Box::new(ip::open(&self.cluster, owner, wait, &config)?)))
+        Ok(ip::open(&self.cluster, owner, wait, &config)?)
     }
 
     fn open_member(&self, kind: Kind, name: Name, written: Written) -> Result<Endpoint, EndpointError> {
@@ -268,14 +213,14 @@ impl Site {
         {
             pin_to_core(core).map_err(|error| EndpointError::Core { core, error })?;
         }
-        Ok(Endpoint { name: Some(claim), ..self.place(owner, written)? })
+        Ok(self.place(owner, written)?.with_claim(claim))
     }
 
     fn place(&self, owner: Owner, written: Written) -> Result<Endpoint, EndpointError> {
         let profile = &self.deployment.profile;
         let wait = profile.wait;
-        let backend = match &self.deployment.network {
-            None => Backend::Shm(Box::new(shm::Endpoint::open(&self.cluster, owner, wait)?)),
+        let mut endpoint = match &self.deployment.network {
+            None => Endpoint::open(&self.cluster, owner, wait)?,
             Some(network @ Network { fabric: Fabric::Ip { .. }, .. }) => {
                 self.by_gateways(network, owner, &written, wait)?
             }
@@ -286,11 +231,10 @@ impl Site {
                     Written::Nothing | Written::Mailbox => None,
                 };
                 let config = verbs::Config { keeps_mailbox, log, ..config(network, &profile.rdma, &owner) };
-                Backend::Rdma(Box::new(verbs::open(&self.cluster, owner, wait, &config)?))
+                verbs::open(&self.cluster, owner, wait, &config)?
             }
         };
-        let mut endpoint = Endpoint::from(backend);
-        endpoint.each(BeatEvery(profile.timing.heartbeat_every));
+        endpoint.beat_every(profile.timing.heartbeat_every);
         Ok(endpoint)
     }
 }
@@ -437,66 +381,37 @@ fn config(network: &Network, rdma: &Rdma, owner: &Owner) -> verbs::Config {
     }
 }
 
-/// An action on any kind of endpoint. (A closure cannot be generic over both.)
-pub trait Act {
-    /// The result.
-    type Output;
-    /// Runs the action.
-    fn on<D: Drive>(self, endpoint: &mut D) -> Self::Output;
+/// Drives a machine until `stop` is set; then it leaves the cluster. Ends by itself if the cluster has
+/// retired it, or does not admit its release.
+pub fn serve<R: Role>(endpoint: &mut Endpoint, machine: &mut R, stop: &AtomicBool) {
+    serve_under(&mut ServiceManager::none(), endpoint, machine, stop);
 }
 
-struct BeatEvery(Nanos);
-
-impl Act for BeatEvery {
-    type Output = ();
-
-    fn on<D: Drive>(self, endpoint: &mut D) {
-        endpoint.beat_every(self.0);
-    }
-}
-
-struct Serve<'a, R> {
-    machine: &'a mut R,
-    stop: &'a AtomicBool,
-    manager: &'a mut ServiceManager,
-}
-
-impl<R: Role> Act for Serve<'_, R> {
-    type Output = ();
-
-    fn on<D: Drive>(self, endpoint: &mut D) {
-        let done = AtomicBool::new(false);
-        let mut end = Instant::NEVER;
-        endpoint.run(self.machine, &done, |machine, endpoint| {
-            self.manager.turned(|| machine.is_ready());
-            if machine.is_retired() || machine.refused_by().is_some() {
-                done.store(true, Ordering::Relaxed);
-                return;
-            }
-            if !self.stop.load(Ordering::Relaxed) {
-                return;
-            }
-            if end == Instant::NEVER {
-                end = clock::now() + LEAVE_TIMEOUT;
-                self.manager.stopping();
-                machine.leave(clock::now(), endpoint);
-            }
-            done.store(machine.has_left() || end <= clock::now(), Ordering::Relaxed);
-        });
-    }
-}
-
-impl Endpoint {
-    /// Drives a machine until `stop` is set; then it leaves the cluster. Ends by itself if the
-    /// cluster has retired it, or does not admit its release.
-    pub fn serve<R: Role>(&mut self, machine: &mut R, stop: &AtomicBool) {
-        self.serve_under(&mut ServiceManager::none(), machine, stop);
-    }
-
-    /// The same, reporting to the service manager that started this process.
-    pub fn serve_under<R: Role>(&mut self, manager: &mut ServiceManager, machine: &mut R, stop: &AtomicBool) {
-        self.each(Serve { machine, stop, manager });
-    }
+/// The same, reporting to the service manager that started this process.
+pub fn serve_under<R: Role>(
+    manager: &mut ServiceManager,
+    endpoint: &mut Endpoint,
+    machine: &mut R,
+    stop: &AtomicBool,
+) {
+    let done = AtomicBool::new(false);
+    let mut end = Instant::NEVER;
+    endpoint.run(machine, &done, |machine, endpoint| {
+        manager.turned(|| machine.is_ready());
+        if machine.is_retired() || machine.refused_by().is_some() {
+            done.store(true, Ordering::Relaxed);
+            return;
+        }
+        if !stop.load(Ordering::Relaxed) {
+            return;
+        }
+        if end == Instant::NEVER {
+            end = clock::now() + LEAVE_TIMEOUT;
+            manager.stopping();
+            machine.leave(clock::now(), endpoint);
+        }
+        done.store(machine.has_left() || end <= clock::now(), Ordering::Relaxed);
+    });
 }
 
 impl EndpointError {

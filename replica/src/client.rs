@@ -2,16 +2,15 @@
 //! in between.
 
 use crate::{AGAIN_EVERY, ReplicaError, area, join};
-use obol_fabric::{Drive, Name, Nanos};
-use obol_node::Site;
-use obol_node::endpoint::{Act, Endpoint};
+use obol_fabric::{Endpoint, Name, Nanos};
+use obol_node::{Site, endpoint};
 use obol_smr::{Actor, Client, ClientError, KeyValue, Node};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What a client does.
 pub trait Work {
     /// Takes answers and begins operations. Returns whether that was all.
-    fn turn<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) -> bool;
+    fn turn(&mut self, client: &mut Client, endpoint: &mut Endpoint) -> bool;
 }
 
 /// A client and its place in the cluster, which it leaves when it is dropped.
@@ -40,37 +39,23 @@ impl ClientMember {
 
     /// Lets work be done until it is, or until it is stopped. The error says why the client can no
     /// longer be used.
-    pub fn run<W: Work>(&mut self, work: &mut W, stop: &AtomicBool) -> Result<(), ClientError> {
-        self.endpoint.each(Turns { node: &mut self.node, work, stop })
+    pub fn run(&mut self, work: &mut dyn Work, stop: &AtomicBool) -> Result<(), ClientError> {
+        let (done, mut error) = (AtomicBool::new(false), None);
+        self.endpoint.run(&mut self.node, &done, |node, endpoint| {
+            let is_over = node.client().is_none_or(|client| {
+                error = client.error();
+                work.turn(client, endpoint) || error.is_some()
+            });
+            if is_over || stop.load(Ordering::Relaxed) {
+                done.store(true, Ordering::Relaxed);
+            }
+        });
+        error.map_or(Ok(()), Err)
     }
 }
 
 impl Drop for ClientMember {
     fn drop(&mut self) {
-        self.endpoint.serve(&mut self.node, &AtomicBool::new(true));
-    }
-}
-
-struct Turns<'a, W> {
-    node: &'a mut Node<KeyValue>,
-    work: &'a mut W,
-    stop: &'a AtomicBool,
-}
-
-impl<W: Work> Act for Turns<'_, W> {
-    type Output = Result<(), ClientError>;
-
-    fn on<D: Drive>(self, endpoint: &mut D) -> Self::Output {
-        let (done, mut error) = (AtomicBool::new(false), None);
-        endpoint.run(self.node, &done, |node, endpoint| {
-            let is_over = node.client().is_none_or(|client| {
-                error = client.error();
-                self.work.turn(client, endpoint) || error.is_some()
-            });
-            if is_over || self.stop.load(Ordering::Relaxed) {
-                done.store(true, Ordering::Relaxed);
-            }
-        });
-        error.map_or(Ok(()), Err)
+        endpoint::serve(&mut self.endpoint, &mut self.node, &AtomicBool::new(true));
     }
 }

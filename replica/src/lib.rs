@@ -14,13 +14,13 @@ mod store;
 
 pub use client::{ClientMember, Work};
 pub use marks::{MarkOwner, end_recovery, recover};
-pub use server::{Observer, Settings, serve, serve_preset};
+pub use server::{LogState, Observer, Settings, serve, serve_preset};
 pub use store::{CallError, Store};
 
-use obol_fabric::{Name, Nanos, Wait};
+use obol_fabric::{Endpoint, Name, Nanos, Wait};
 use obol_membership::Kind;
 use obol_node::Site;
-use obol_node::endpoint::{Endpoint, EndpointError};
+use obol_node::endpoint::EndpointError;
 use obol_smr::{Actor, Area, CLIENT_PREFIX, ClientError, Detector, Guard, Node, Service};
 use std::io;
 use std::path::PathBuf;

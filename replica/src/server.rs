@@ -4,15 +4,15 @@ use crate::holders::{Holder, seconds};
 use crate::marks::{self, MarkOwner};
 use crate::{AGAIN_EVERY, ReplicaError, area, join};
 use obol_fabric::host::{Waker, clock, sched};
-use obol_fabric::{Drive, Name, Nanos};
+use obol_fabric::{Endpoint, Name, Nanos};
 use obol_fabric_verbs::{retry_within, timeout_of};
 use obol_node::Site;
-use obol_node::endpoint::{Act, EndpointError};
+use obol_node::endpoint::{self, EndpointError};
 use obol_node::network::{Fabric, Network};
 use obol_smr::identity::{of_first_log, of_newer_log};
 use obol_smr::{
-    Active, Actor, Area, Beats, Client, ClientError, Departure, Detector, Grants, Guard, Node, Pace, Preset,
-    PullScore, Replica, ReplicaState, Service, Views, Votes,
+    Active, Actor, Area, Beats, Client, ClientError, Departure, Detector, Grants, Guard, Index, Node, Pace,
+    Preset, PullScore, Replica, ReplicaState, Service, Term, Views, Votes,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -87,18 +87,24 @@ impl Settings {
     }
 }
 
+/// The log of a replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogState {
+    /// How many replicas vote.
+    pub voters: usize,
+    /// The newest term.
+    pub term: Term,
+    /// The newest entry that was applied.
+    pub applied: Index,
+}
+
 /// To whom a replica's state is reported.
 pub trait Observer {
     /// It has a place in the cluster; the handle ends a wait of its thread.
     fn joined(&mut self, _waker: Waker) {}
 
     /// Its state has changed.
-    fn changed<S: Service, E: Detector, G: Guard>(
-        &mut self,
-        _replica: &Replica<S, E, G>,
-        _state: ReplicaState,
-    ) {
-    }
+    fn changed(&mut self, _state: ReplicaState, _log: LogState) {}
 
     /// It is not admitted, because another member has its name. Returns why it is to end for that, if it
     /// is; otherwise it waits.
@@ -113,7 +119,7 @@ pub trait Observer {
 
     /// Uses that client, after each turn of the thread, which sleeps then: if it is not to,
     /// [`Client::look_soon`] says so.
-    fn work<D: Drive>(&mut self, _client: &mut Client, _endpoint: &mut D) {}
+    fn work(&mut self, _client: &mut Client, _endpoint: &mut Endpoint) {}
 
     /// That client can no longer be used. Another one follows.
     fn client_failed(&mut self, _error: ClientError) {}
@@ -134,12 +140,12 @@ pub trait Observer {
 }
 
 /// Runs a replica until it is stopped, and reports its state in between.
-struct Turns<'a, S, E, G, O> {
+struct Turns<'a, S, E, G> {
     node: &'a mut Node<S, E, G>,
     site: &'a Site,
     settings: &'a Settings,
     stop: &'a AtomicBool,
-    observer: &'a mut O,
+    observer: &'a mut dyn Observer,
     area: Area,
     /// When a client that failed is replaced.
     replace_at: Option<Instant>,
@@ -149,14 +155,14 @@ struct Turns<'a, S, E, G, O> {
     recovery_at: Instant,
 }
 
-impl<S: Service, E: Detector, G: Guard, O: Observer> Turns<'_, S, E, G, O> {
+impl<S: Service, E: Detector, G: Guard> Turns<'_, S, E, G> {
     /// Has the client beside the replica used.
-    fn use_client<D: Drive>(
+    fn use_client(
         node: &mut Node<S, E, G>,
-        observer: &mut O,
+        observer: &mut dyn Observer,
         area: Area,
         replace_at: &mut Option<Instant>,
-        endpoint: &mut D,
+        endpoint: &mut Endpoint,
     ) {
         let Some(client) = node.client() else { return };
         match (client.error(), *replace_at) {
@@ -194,10 +200,8 @@ struct Life {
     refusal: Option<String>,
 }
 
-impl<S: Service, E: Detector, G: Guard, O: Observer> Act for Turns<'_, S, E, G, O> {
-    type Output = Life;
-
-    fn on<D: Drive>(self, endpoint: &mut D) -> Life {
+impl<S: Service, E: Detector, G: Guard> Turns<'_, S, E, G> {
+    fn run(self, endpoint: &mut Endpoint) -> Life {
         let Self { node, site, settings, stop, observer, area, mut replace_at, mut stopped, mut recovery_at } =
             self;
         observer.joined(endpoint.waker());
@@ -228,7 +232,8 @@ impl<S: Service, E: Detector, G: Guard, O: Observer> Act for Turns<'_, S, E, G, 
                         .set(site, settings.name)
                         .unwrap_or_else(|error| observer.unmarked(error));
                 }
-                observer.changed(replica, last);
+                let (term, applied) = (replica.term(), replica.applied());
+                observer.changed(last, LogState { voters, term, applied });
             } else if settings.poll_every == Nanos::ZERO {
                 // It polls without a pause, so it yields its core to other processes.
                 std::thread::yield_now();
@@ -275,9 +280,9 @@ pub fn serve_preset<S: Service>(
     preset: Preset,
     site: &Site,
     settings: &Settings,
-    empty: impl FnMut() -> Result<S, ReplicaError>,
+    empty: &mut dyn FnMut() -> Result<S, ReplicaError>,
     stop: &AtomicBool,
-    observer: &mut impl Observer,
+    observer: &mut dyn Observer,
 ) -> Result<(), ReplicaError> {
     match preset {
         Preset::View => serve::<S, Views, Active>(site, settings, empty, stop, observer),
@@ -293,9 +298,9 @@ pub fn serve_preset<S: Service>(
 pub fn serve<S: Service, E: Detector, G: Guard>(
     site: &Site,
     settings: &Settings,
-    mut empty: impl FnMut() -> Result<S, ReplicaError>,
+    empty: &mut dyn FnMut() -> Result<S, ReplicaError>,
     stop: &AtomicBool,
-    observer: &mut impl Observer,
+    observer: &mut dyn Observer,
 ) -> Result<(), ReplicaError> {
     let name = settings.name;
     let mut may_bootstrap = settings.force_empty || settings.whose().left(site)?.is_empty();
@@ -342,10 +347,10 @@ pub fn serve<S: Service, E: Detector, G: Guard>(
             stopped,
             recovery_at,
         };
-        let Life { last, had_store, refusal } = endpoint.each(turns);
+        let Life { last, had_store, refusal } = turns.run(&mut endpoint);
         let departure = node.replica().map_or(Departure::Left, Replica::departure);
         client = node.take_client();
-        endpoint.serve(&mut node, &AtomicBool::new(true));
+        endpoint::serve(&mut endpoint, &mut node, &AtomicBool::new(true));
         if stop.load(Ordering::Relaxed) {
             let keeps = departure != Departure::Left && observer.leaves(departure);
             // The mark that one without the store has found tells of the death of an earlier one.

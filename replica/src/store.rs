@@ -1,14 +1,14 @@
 //! A program's own replica, and calls of the replicated service from any of its threads.
 
 use crate::client::{ClientMember, Work};
-use crate::server::{Observer, Settings, serve};
+use crate::server::{LogState, Observer, Settings, serve};
 use crate::{ReplicaError, area, named};
 use obol_fabric::host::{Waker, clock};
-use obol_fabric::{Drive, Name, Nanos};
+use obol_fabric::{Endpoint, Name, Nanos};
 use obol_node::Site;
 use obol_smr::{
     BeginError, CLIENT_PREFIX, Client, Detector, Guard, Operation, PAYLOAD_BYTES_MAX, REPLICA_PREFIX,
-    Replica, ReplicaState, Service,
+    ReplicaState, Service,
 };
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
@@ -102,7 +102,7 @@ impl Store {
     pub fn open<S: Service, E: Detector, G: Guard>(
         site: Arc<Site>,
         settings: Settings,
-        empty: impl FnMut() -> Result<S, ReplicaError> + Send + 'static,
+        mut empty: impl FnMut() -> Result<S, ReplicaError> + Send + 'static,
     ) -> Result<Self, ReplicaError> {
         area(&site)?;
         let rest = settings.name.as_str().strip_prefix(REPLICA_PREFIX).unwrap_or_default();
@@ -116,7 +116,7 @@ impl Store {
         store.spawn("obol-replica", move || {
             let (site, shared) = of_replica;
             let mut observer = Progress { shared: &shared, started: &started };
-            let ended = serve::<S, E, G>(&site, &settings, empty, &shared.stop, &mut observer);
+            let ended = serve::<S, E, G>(&site, &settings, &mut empty, &shared.stop, &mut observer);
             if let Err(error) = ended {
                 // The first is set once, and the last to wait for it may have gone.
                 let _ = shared.ended.set(error.to_string());
@@ -239,11 +239,7 @@ impl Observer for Progress<'_> {
         let _ = self.started.send(Ok(()));
     }
 
-    fn changed<S: Service, E: Detector, G: Guard>(
-        &mut self,
-        _replica: &Replica<S, E, G>,
-        state: ReplicaState,
-    ) {
+    fn changed(&mut self, state: ReplicaState, _: LogState) {
         let redundancy = match state {
             ReplicaState::Leading { ready: true, redundancy } => redundancy,
             _ => 0,
@@ -264,9 +260,10 @@ struct Queue<'a> {
 
 impl Queue<'_> {
     fn run(&mut self, site: &Site, name: Name) {
-        while !self.shared.stop.load(Ordering::Relaxed) {
+        let shared = self.shared;
+        while !shared.stop.load(Ordering::Relaxed) {
             let ended = ClientMember::join_to_sleep(site, name, POLL_INTERVAL)
-                .and_then(|mut client| Ok(client.run(self, &self.shared.stop)?));
+                .and_then(|mut client| Ok(client.run(self, &shared.stop)?));
             *self.shared.client.lock() = None;
             if let Err(error) = ended {
                 // What was not sent waits for the next client, if there may be one.
@@ -285,7 +282,7 @@ impl Queue<'_> {
 }
 
 impl Work for Queue<'_> {
-    fn turn<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) -> bool {
+    fn turn(&mut self, client: &mut Client, endpoint: &mut Endpoint) -> bool {
         let mut waker = self.shared.client.lock();
         if waker.is_none() {
             *waker = Some(endpoint.waker());

@@ -8,9 +8,9 @@
 use super::{Front, Server, Through};
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use obol_fabric::Drive;
 use obol_fabric::host::Waker;
 use obol_fabric::host::poll::poll;
+use obol_fabric::{Endpoint, Fabric};
 use obol_smr::{Client, ClientError};
 use obol_term::output;
 use std::io;
@@ -120,7 +120,7 @@ impl Server<'_> {
     }
 
     /// Between two turns of the replica.
-    pub fn work_beside<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) {
+    pub fn work_beside(&mut self, client: &mut Client, endpoint: &mut Endpoint) {
         let is_here = client.leader_at() == Some(endpoint.address());
         let any = self.exchange(is_here, &mut Through { client, endpoint });
         let now = Instant::now();

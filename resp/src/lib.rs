@@ -33,7 +33,7 @@ use local::{Session, Setting};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use obol_fabric::host::clock;
-use obol_fabric::{Drive, Name, Nanos};
+use obol_fabric::{Endpoint, Name, Nanos};
 use obol_node::Site;
 use obol_replica::{ClientMember, ReplicaError, Work, named};
 use obol_smr::{CLIENT_PREFIX, Client, Operation, REPLICA_PREFIX};
@@ -298,7 +298,7 @@ impl<'a> Server<'a> {
 
     /// Takes answers, sends replies, and begins what the connections have sent. Returns whether there was
     /// anything. `at_once`: the leader's turn is next, so nothing is gained by waiting for more.
-    fn exchange<D: Drive>(&mut self, at_once: bool, through: &mut Through<'_, D>) -> bool {
+    fn exchange(&mut self, at_once: bool, through: &mut Through<'_>) -> bool {
         let mut any = false;
         while let Some(done) = through.client.take() {
             any = true;
@@ -370,12 +370,12 @@ impl<'a> Server<'a> {
 }
 
 /// A client of the store and its endpoint.
-struct Through<'a, D> {
+struct Through<'a> {
     client: &'a mut Client,
-    endpoint: &'a mut D,
+    endpoint: &'a mut Endpoint,
 }
 
-impl<D: Drive> OperationSink for Through<'_, D> {
+impl OperationSink for Through<'_> {
     fn is_busy(&self) -> bool {
         self.client.is_busy()
     }
@@ -386,7 +386,7 @@ impl<D: Drive> OperationSink for Through<'_, D> {
 }
 
 impl Work for Server<'_> {
-    fn turn<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) -> bool {
+    fn turn(&mut self, client: &mut Client, endpoint: &mut Endpoint) -> bool {
         let any = self.exchange(false, &mut Through { client, endpoint });
         // While there may be something at the connections, it does not sleep anywhere else.
         if any || self.batches.are_held() || !self.batches.are_sent() {

@@ -2,14 +2,14 @@
 
 use crate::POLL_INTERVAL;
 use obol_fabric::host::{Waker, program};
-use obol_fabric::{Drive, Name, Nanos};
+use obol_fabric::{Endpoint, Name, Nanos};
 use obol_node::Site;
 use obol_observe::namesakes::Namesakes;
-use obol_replica::{ClientMember, Observer, ReplicaError, Settings, Work, serve_preset};
+use obol_replica::{ClientMember, LogState, Observer, ReplicaError, Settings, Work, serve_preset};
 use obol_resp::{Front, Server};
 use obol_smr::{
-    Client, ClientError, Departure, Detector, Done, Guard, KeyValue, Operation, OrderBook, Preset,
-    REPLICA_PREFIX, Replica, ReplicaState, Service,
+    Client, ClientError, Departure, Done, KeyValue, Operation, OrderBook, Preset, REPLICA_PREFIX,
+    ReplicaState, Service,
 };
 use obol_term::output::{self, Failure};
 use serde::Serialize;
@@ -73,7 +73,7 @@ struct Once {
 }
 
 impl Work for Once {
-    fn turn<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) -> bool {
+    fn turn(&mut self, client: &mut Client, endpoint: &mut Endpoint) -> bool {
         if let Some(operation) = self.operation.take() {
             // An empty window takes one; the length was checked.
             let _ = client.begin(obol_fabric::host::clock::now(), operation, endpoint);
@@ -168,7 +168,7 @@ impl Observer for ReplicaHost<'_> {
         self.server.is_some()
     }
 
-    fn work<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) {
+    fn work(&mut self, client: &mut Client, endpoint: &mut Endpoint) {
         if let Some(server) = &mut self.server {
             server.work_beside(client, endpoint);
         }
@@ -180,11 +180,7 @@ impl Observer for ReplicaHost<'_> {
         }
     }
 
-    fn changed<S: Service, E: Detector, G: Guard>(
-        &mut self,
-        replica: &Replica<S, E, G>,
-        state: ReplicaState,
-    ) {
+    fn changed(&mut self, state: ReplicaState, log: LogState) {
         match state {
             ReplicaState::TakingOver | ReplicaState::Leading { .. } => self.to_begin_anew = false,
             ReplicaState::Following { whole: true } | ReplicaState::Yields if self.to_begin_anew => {
@@ -208,8 +204,7 @@ impl Observer for ReplicaHost<'_> {
         }
         if self.json {
             let (standing, whole, redundancy) = standing(state);
-            let (voters, term, applied) =
-                (replica.config().voters.len(), replica.term().0, replica.applied().0);
+            let (voters, term, applied) = (log.voters, log.term.0, log.applied.0);
             let event = "standing";
             let line = StandingJson { event, standing, whole, redundancy, voters, term, applied };
             // A replica continues whether or not this is read.
@@ -279,23 +274,33 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<(), Fail
             let namesakes = Namesakes::of(site, name);
             let mut host =
                 ReplicaHost { json: options.json, name, server, to_begin_anew, temporary, namesakes };
-            match options.service {
-                ServiceKind::Keys => serve::<KeyValue>(site, options, stop, &mut host),
-                ServiceKind::OrderBook => serve::<OrderBook>(site, options, stop, &mut host),
-            }
+            serve(site, options, stop, &mut host)
         });
         ended.store(true, Ordering::Relaxed);
         served
     })
 }
 
-/// Runs replicas, one after the other, until stopped.
-fn serve<S: Begins>(
+/// Runs replicas, one after the other, until stopped: for [`run`], and for programs that observe them
+/// themselves.
+pub fn serve(
     site: &Site,
     options: &Options,
     stop: &AtomicBool,
-    host: &mut ReplicaHost<'_>,
+    observer: &mut dyn Observer,
 ) -> Result<(), Failure> {
-    let begin = || Ok(S::begin(options));
-    serve_preset(options.preset, site, &options.settings, begin, stop, host).map_err(failure)
+    match options.service {
+        ServiceKind::Keys => serve_as::<KeyValue>(site, options, stop, observer),
+        ServiceKind::OrderBook => serve_as::<OrderBook>(site, options, stop, observer),
+    }
+}
+
+fn serve_as<S: Begins>(
+    site: &Site,
+    options: &Options,
+    stop: &AtomicBool,
+    observer: &mut dyn Observer,
+) -> Result<(), Failure> {
+    let mut begin = || Ok(S::begin(options));
+    serve_preset(options.preset, site, &options.settings, &mut begin, stop, observer).map_err(failure)
 }

@@ -2,10 +2,10 @@
 //! counters advance. One process holds them all, and no protocol runs, so it takes little of the
 //! machine that the console is measured on.
 
+use obol_fabric::Endpoint;
 use obol_fabric::host::{Cluster, Process, Region, clock};
 use obol_fabric::layout::{Header, Seat, ViewHead};
-use obol_fabric::shm::Endpoint;
-use obol_fabric::{Address, Drive as _, Limits, Name, Nanos, Owner, Page, ViewId, Wait, metrics, page};
+use obol_fabric::{Address, Limits, Name, Nanos, Owner, Page, ViewId, Wait, metrics, page};
 use obol_membership::metrics::{Counter, Histogram};
 use obol_membership::view::{Edit, Newcomer};
 use obol_membership::{ActiveMutant, Kind, View};

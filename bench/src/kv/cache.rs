@@ -1,10 +1,9 @@
 //! The cache, asked by a member that does nothing but ask and look for answers.
 
 use super::{ANSWER_TIMEOUT, KEY, PUT_EVERY, Peer, VALUE};
-use obol_fabric::Drive;
 use obol_fabric::host::clock;
+use obol_fabric::{Endpoint, Fabric};
 use obol_kv::{Client, Done, Node, Operation, Status};
-use obol_node::endpoint::{Act, Endpoint};
 use obol_server::kv::Patience;
 use std::io;
 use std::time::Duration;
@@ -37,10 +36,8 @@ struct One<'a> {
     operation: Operation,
 }
 
-impl Act for One<'_> {
-    type Output = io::Result<Done>;
-
-    fn on<D: Drive>(self, endpoint: &mut D) -> io::Result<Done> {
+impl One<'_> {
+    fn run(self, endpoint: &mut Endpoint) -> io::Result<Done> {
         let client = self.node.client().ok_or_else(no_client)?;
         let begun = clock::now();
         client.begin(begun, self.operation, endpoint).map_err(io::Error::other)?;
@@ -69,10 +66,8 @@ struct Flood<'a> {
     most: u64,
 }
 
-impl Act for Flood<'_> {
-    type Output = io::Result<u64>;
-
-    fn on<D: Drive>(self, endpoint: &mut D) -> io::Result<u64> {
+impl Flood<'_> {
+    fn run(self, endpoint: &mut Endpoint) -> io::Result<u64> {
         let (mut begun, mut ended) = (0, 0);
         let mut patience = Patience::default();
         let begin = clock::now();
@@ -117,11 +112,9 @@ struct Looks<'a> {
     node: &'a Node,
 }
 
-impl Act for Looks<'_> {
-    /// The median, in nanoseconds.
-    type Output = f64;
-
-    fn on<D: Drive>(self, endpoint: &mut D) -> f64 {
+impl Looks<'_> {
+    /// Returns the median, in nanoseconds.
+    fn run(self, endpoint: &mut Endpoint) -> f64 {
         let view = self.node.member().view().id;
         let mut times: Vec<u64> = (0..BATCHES)
             .map(|_| {
@@ -139,19 +132,19 @@ impl Act for Looks<'_> {
 
 impl Cache {
     fn ask(&mut self, operation: Operation) -> io::Result<Done> {
-        let done = self.endpoint.each(One { node: &mut self.node, operation })?;
+        let done = One { node: &mut self.node, operation }.run(&mut self.endpoint)?;
         if done.status == Status::Done { Ok(done) } else { Err(wrong()) }
     }
 
     /// Writes all the keys of pipelined operations.
     pub(super) fn fill(&mut self) -> io::Result<u64> {
         let operation = |n| Operation::Put(n % KEYS, VALUE[..].into());
-        self.endpoint.each(Flood { node: &mut self.node, span: Duration::MAX, operation, most: KEYS })
+        Flood { node: &mut self.node, span: Duration::MAX, operation, most: KEYS }.run(&mut self.endpoint)
     }
 
     /// Nanoseconds that a look at the lease takes.
     pub(super) fn look(&mut self) -> f64 {
-        self.endpoint.each(Looks { node: &self.node })
+        Looks { node: &self.node }.run(&mut self.endpoint)
     }
 }
 
@@ -178,6 +171,6 @@ impl Peer for Cache {
                 Operation::Get(key)
             }
         };
-        self.endpoint.each(Flood { node: &mut self.node, span, operation, most: u64::MAX }).map(Some)
+        Flood { node: &mut self.node, span, operation, most: u64::MAX }.run(&mut self.endpoint).map(Some)
     }
 }

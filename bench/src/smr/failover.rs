@@ -1,7 +1,7 @@
 //! The outage of a client when the leader dies, beside that of the membership for the same deaths.
 
 use obol_fabric::host::clock;
-use obol_fabric::{Drive, Incarnation, Instant, Name, Nanos, ViewId};
+use obol_fabric::{Endpoint, Incarnation, Instant, Name, Nanos, ViewId};
 use obol_node::Site;
 use obol_observe::Observer;
 use obol_observe::stats::Distribution;
@@ -39,7 +39,7 @@ impl Asking<'_> {
 }
 
 impl Work for Asking<'_> {
-    fn turn<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) -> bool {
+    fn turn(&mut self, client: &mut Client, endpoint: &mut Endpoint) -> bool {
         if let Some(leader) = client.leader()
             && self.named.is_none_or(|(named, _)| named != leader)
         {

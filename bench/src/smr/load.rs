@@ -2,7 +2,7 @@
 
 use hdrhistogram::Histogram;
 use obol_fabric::host::clock;
-use obol_fabric::{Drive, Instant, Name, Nanos};
+use obol_fabric::{Endpoint, Instant, Name, Nanos};
 use obol_node::Site;
 use obol_replica::{ClientMember, Work};
 use obol_server::smr::failure;
@@ -113,7 +113,7 @@ impl Load {
 }
 
 impl Work for Load {
-    fn turn<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) -> bool {
+    fn turn(&mut self, client: &mut Client, endpoint: &mut Endpoint) -> bool {
         while client.take().is_some() {
             // Answers come in order.
             if let Some(begun) = self.begun.pop_front() {

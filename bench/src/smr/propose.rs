@@ -2,11 +2,11 @@
 //! what is measured is the replication, and not the way of requests to the leader.
 
 use super::load::{Kind, Load, Measured};
-use obol_fabric::{Drive, Name, Nanos};
+use obol_fabric::{Endpoint, Name, Nanos};
 use obol_node::Site;
-use obol_replica::{Observer, Settings, Work, serve_preset};
-use obol_server::smr::failure;
-use obol_smr::{Client, Detector, Guard, KeyValue, Preset, Replica, ReplicaState, Service};
+use obol_replica::{LogState, Observer, Settings, Work};
+use obol_server::smr::{Options, ServiceKind, serve};
+use obol_smr::{Client, Preset, ReplicaState};
 use obol_term::output::Failure;
 use obol_workload::process::{POLL_INTERVAL, SERVE_TIMEOUT};
 use obol_workload::smr::replicas::{self, Replicas};
@@ -33,7 +33,7 @@ impl Observer for Proposer<'_> {
         true
     }
 
-    fn changed<S: Service, E: Detector, G: Guard>(&mut self, _: &Replica<S, E, G>, state: ReplicaState) {
+    fn changed(&mut self, state: ReplicaState, _: LogState) {
         let ReplicaState::Leading { ready: true, redundancy } = state else { return };
         if let Some(leads) = self.leads.take() {
             // The thread that waits for it may have given up.
@@ -46,7 +46,7 @@ impl Observer for Proposer<'_> {
         }
     }
 
-    fn work<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) {
+    fn work(&mut self, client: &mut Client, endpoint: &mut Endpoint) {
         let Some(begun) = self.begun else { return };
         if self.load.turn(client, endpoint) && !self.stop.swap(true, Ordering::Relaxed) {
             self.took = begun.elapsed();
@@ -82,6 +82,8 @@ pub(super) fn measure(
         temporary: true,
         poll_every: poll_interval,
     };
+    let (service, resp, memory_max, json) = (ServiceKind::Keys, None, None, false);
+    let options = Options { service, preset, settings, resp, memory_max, json };
     let stop = AtomicBool::new(false);
     let (tx, leads) = mpsc::channel();
     let mut proposer = Proposer {
@@ -94,10 +96,7 @@ pub(super) fn measure(
         stop: &stop,
     };
     std::thread::scope(|scope| {
-        let serve = || {
-            let (empty, by) = (|| Ok(KeyValue::default()), &mut proposer);
-            serve_preset(preset, site, &settings, empty, &stop, by)
-        };
+        let serve = || serve(site, &options, &stop, &mut proposer);
         let leader =
             std::thread::Builder::new().name("obol-smr-leader".to_owned()).spawn_scoped(scope, serve);
         let leader = leader.map_err(Failure::failed)?;
@@ -114,7 +113,7 @@ pub(super) fn measure(
         stop.store(true, Ordering::Relaxed);
         let served = leader.join().map_err(|_| Failure::Failed("the leader panicked".to_owned()))?;
         drop(others?);
-        served.map_err(failure)
+        served
     })?;
     let Proposer { load, took, .. } = proposer;
     if load.times.is_empty() || took.is_zero() {

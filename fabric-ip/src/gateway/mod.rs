@@ -19,7 +19,6 @@ use super::config::Config;
 use admit::{Admission, Admitter};
 use core::sync::atomic::AtomicU64;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use obol_fabric::Drive;
 use obol_fabric::contract::{Event, Evidence, Fabric, Machine};
 use obol_fabric::endpoint::{Owner, Wait};
 use obol_fabric::host::sched::{self, Slice};
@@ -281,7 +280,7 @@ pub fn serve(
     let address = listener.local_addr().map_err(listen)?;
 
     let owner = Owner { kind: 0, name, region: None, groups: GATEWAY_FLAG };
-    let mut endpoint = obol_fabric::shm::Endpoint::open(cluster, owner, Wait::Block)?;
+    let mut endpoint = obol_fabric::Endpoint::open(cluster, owner, Wait::Block)?;
     let own = endpoint.address();
     let me = RegionOwner { region: own.region, generation: own.generation };
     let counts = Counts { region: endpoint.region().clone(), at: cluster.layout().counters(0) };
@@ -362,7 +361,7 @@ fn descriptors() -> usize {
 
 /// Watches processes for the serving thread until `stop` is set.
 fn watch(
-    endpoint: &mut obol_fabric::shm::Endpoint,
+    endpoint: &mut obol_fabric::Endpoint,
     mut relay: Relay,
     cluster: &Cluster,
     stop: &AtomicBool,

@@ -8,8 +8,7 @@ use crate::suite::{self, Fault, Feature, ME, Post, Testbed, contract, contract_t
 use crate::support::{Child, Probe, Root, coordinator, kill, live};
 use obol_fabric::host::{Cluster, Impairment, clock};
 use obol_fabric::metrics::FabricCounter;
-use obol_fabric::{Address, Drive, Fabric, Layout, Nanos, ViewId};
-use obol_fabric_ip::Endpoint;
+use obol_fabric::{Address, Endpoint, Fabric, Layout, Nanos, ViewId};
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -6,8 +6,8 @@ use crate::strangers::{
     Bed, CAS, DATA, DENIED, FAILED, PEER, PROPOSER, READ, WELCOME, WRITE, next, operation, send,
 };
 use crate::support::{HANG, Probe, Root, kill, live, name, until, wait_for};
-use obol_fabric::{Address, Drive, Fabric, Group, Owner};
-use obol_fabric_ip::{Endpoint, GatewayCounter, counted};
+use obol_fabric::{Address, Endpoint, Fabric, Group, Owner};
+use obol_fabric_ip::{GatewayCounter, Ip, counted};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -83,7 +83,11 @@ fn beside_devices_a_gateway_passes_a_cue_on_and_no_datagram_to_members() {
         let (mut me, mut probe) = (open(0, "runner", 0), Probe::default());
         let start = Instant::now();
         while has_seen.recv_timeout(REPEAT_EVERY).is_err() {
-            assert!(start.elapsed() < HANG, "{:?}", me.transport().link_status());
+            assert!(
+                start.elapsed() < HANG,
+                "{:?}",
+                me.transport::<Ip>().expect("its transport").link_status()
+            );
             // In this order on one connection: what is for members was handled before the cue.
             me.multicast(Group::Everyone, b"to members");
             me.send(member_at, b"to a member");
@@ -120,6 +124,6 @@ fn beside_devices_a_host_whose_pulses_stay_away_is_reported_and_nobody_suspected
     wait_for(|| silences() > before);
     bed.me.poll_once(&mut bed.probe);
     assert_eq!(bed.probe.deaths, []);
-    assert_eq!(bed.me.transport().link_status().remove(0).trouble, None);
+    assert_eq!(bed.me.transport::<Ip>().expect("its transport").link_status().remove(0).trouble, None);
     kill(bed.gateway(2), "CONT");
 }

@@ -5,10 +5,10 @@ use crate::keys::Authority;
 use crate::support::{Child, FLOOD, FLOOD_WORDS, Probe, Root, Seen, coordinator, kill, live, name, until};
 use obol_fabric::host::{Attachment, Cluster, clock};
 use obol_fabric::{
-    Address, Drive, Event, Evidence, Fabric, Instant, LinkError, Machine, Nanos, Permission, Remote, Token,
-    Wait, Writers,
+    Address, Endpoint, Event, Evidence, Fabric, Instant, LinkError, Machine, Nanos, Permission, Remote,
+    Token, Wait, Writers,
 };
-use obol_fabric_ip::{Config, Endpoint};
+use obol_fabric_ip::{Config, Ip};
 use std::sync::atomic::Ordering;
 
 pub(crate) const PEER: u32 = 2;
@@ -56,7 +56,11 @@ impl Bed {
     pub(crate) fn reach(&mut self) {
         let start = std::time::Instant::now();
         while self.read().is_err() {
-            assert!(start.elapsed() < crate::support::HANG, "{:?}", self.me.transport().link_status());
+            assert!(
+                start.elapsed() < crate::support::HANG,
+                "{:?}",
+                self.me.transport::<Ip>().expect("its transport").link_status()
+            );
             self.me.poll_once(&mut self.probe);
         }
     }
@@ -221,7 +225,7 @@ fn who_starts_before_the_gateway_of_another_host_waits_for_it() {
     me.read(Remote { at: Address::region(PEER), offset: 0 }, 8, Token(1));
     me.flush();
     // Attempts fail meanwhile.
-    while me.transport().link_status()[0].trouble.is_none() {
+    while me.transport::<Ip>().expect("its transport").link_status()[0].trouble.is_none() {
         me.poll_once(&mut probe);
     }
     let _gateway = plan.gateway(&clusters[1], &roots[1]);

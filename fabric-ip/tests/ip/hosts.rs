@@ -4,9 +4,9 @@
 use crate::keys::Authority;
 use crate::support::{self, Child, LIMITS, Root, live, name};
 use obol_fabric::host::{Cluster, Origin};
-use obol_fabric::{Nanos, Owner, Wait};
+use obol_fabric::{Endpoint, Nanos, Owner, Wait};
 use obol_fabric_ip::pulse::Timing;
-use obol_fabric_ip::{self as ip, Config, Endpoint, Notes, Outlets, PulseConfig, PulseReports, Question};
+use obol_fabric_ip::{self as ip, Config, Notes, Outlets, PulseConfig, PulseReports, Question};
 use obol_identity::Duty;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};

@@ -2,7 +2,7 @@
 
 use crate::failures::Bed;
 use crate::network::Network;
-use obol_fabric::{Address, Drive, Fabric, Remote, Token};
+use obol_fabric::{Address, Fabric, Remote, Token};
 use std::process::Stdio;
 
 const CASES: u64 = 5000;

@@ -4,8 +4,8 @@
 use crate::failures::{Bed, PEER};
 use crate::hosts::{PORT, Plan};
 use crate::support::{kill, live, until, wait_for};
-use obol_fabric::{Address, Drive, Evidence, Fabric};
-use obol_fabric_ip::{GatewayCounter, counted};
+use obol_fabric::{Address, Evidence, Fabric};
+use obol_fabric_ip::{GatewayCounter, Ip, counted};
 use std::net::UdpSocket;
 
 fn count(bed: &Bed, host: usize, counter: GatewayCounter) -> u64 {
@@ -25,7 +25,7 @@ fn a_silent_host_is_noticed_by_its_pulses_and_is_reached_again_without_a_death()
     until(&mut bed.me, &mut bed.probe, |probe| !probe.deaths.is_empty());
     assert_eq!(bed.probe.deaths, [(peer, Evidence::Silence)]);
     assert_eq!(count(&bed, 1, GatewayCounter::PulseSilences), 1);
-    let trouble = bed.me.transport().link_status().remove(0).trouble;
+    let trouble = bed.me.transport::<Ip>().expect("its transport").link_status().remove(0).trouble;
     assert_eq!(trouble.as_deref(), Some("its host sends no pulse"));
     kill(bed.gateway(2), "CONT");
     bed.reach();

@@ -5,8 +5,8 @@ use crate::keys::Authority;
 use crate::support::{Child, HANG, Probe, Root, coordinator, kill, live, until, wait_for};
 use nix::sys::resource::{Resource, getrlimit};
 use obol_fabric::host::Cluster;
-use obol_fabric::{Address, Drive, Fabric, Layout, Release, Remote, Token};
-use obol_fabric_ip::{Endpoint, GatewayCounter, counted};
+use obol_fabric::{Address, Endpoint, Fabric, Layout, Release, Remote, Token};
+use obol_fabric_ip::{GatewayCounter, Ip, counted};
 use obol_identity::{self as identity, Duty, Identity};
 use obol_rng::Rng;
 use rustls::pki_types::ServerName;
@@ -134,7 +134,11 @@ impl Bed {
         me.read(Remote { at: Address::region(PEER), offset: 0 }, 8, Token(1));
         me.flush();
         until(&mut me, &mut probe, |probe| !probe.completions.is_empty());
-        assert!(probe.completions[0].1.is_ok(), "{:?}", me.transport().link_status());
+        assert!(
+            probe.completions[0].1.is_ok(),
+            "{:?}",
+            me.transport::<Ip>().expect("its transport").link_status()
+        );
     }
 }
 
@@ -612,6 +616,7 @@ fn a_gateway_of_another_host_is_not_believed() {
     me.flush();
     until(&mut me, &mut probe, |probe| !probe.completions.is_empty());
     assert!(probe.completions[0].1.is_err());
-    let trouble = me.transport().link_status()[0].trouble.clone().expect("a reason");
+    let trouble =
+        me.transport::<Ip>().expect("its transport").link_status()[0].trouble.clone().expect("a reason");
     assert!(trouble.contains("not that of the gateway of host 2"), "{trouble}");
 }

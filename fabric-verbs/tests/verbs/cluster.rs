@@ -3,10 +3,10 @@
 use crate::keys::Authority;
 use crate::support::{self, Child, LIMITS, Root, name};
 use obol_fabric::host::{Cluster, Origin};
-use obol_fabric::{Limits, Nanos, Owner, Wait};
+use obol_fabric::{Endpoint, Limits, Nanos, Owner, Wait};
 use obol_fabric_verbs::arena::HugePages;
 use obol_fabric_verbs::device::DeviceSelector;
-use obol_fabric_verbs::{Config, Endpoint, HostKeys};
+use obol_fabric_verbs::{Config, HostKeys};
 use obol_identity::Duty;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;

@@ -4,7 +4,7 @@
 use crate::cluster::Plan;
 use crate::devices::{Duo, HANG, arena, nic, register};
 use crate::support::{Root, coordinator};
-use obol_fabric::{Drive, Event, Fabric, Machine, Remote, Token};
+use obol_fabric::{Event, Fabric, Machine, Remote, Token};
 use obol_fabric_verbs::pair::{Kind, QueuePair};
 use obol_fabric_verbs::queue::{CompletionQueue, Status};
 use obol_fabric_verbs::registration::Rights;

@@ -7,14 +7,14 @@ use crate::devices::{HANG, arena, next, register};
 use crate::keys::Authority;
 use crate::support::{Probe, Root, coordinator, process, until};
 use obol_fabric::metrics::FabricCounter;
-use obol_fabric::{Address, Drive, Fabric, Group, LinkError, Remote, Token, Wait};
+use obol_fabric::{Address, Endpoint, Fabric, Group, LinkError, Remote, Token, Wait};
 use obol_fabric_verbs::cm::{EventChannel, Id, Joined, Space, What};
 use obol_fabric_verbs::nic::Nic;
 use obol_fabric_verbs::pair::{AddressHandle, Kind, QueuePair, Size};
 use obol_fabric_verbs::post::To;
 use obol_fabric_verbs::queue::CompletionQueue;
 use obol_fabric_verbs::registration::{Registration, Rights};
-use obol_fabric_verbs::{Config, Endpoint, HostKeys, LinkStatus, Observer, OpenError};
+use obol_fabric_verbs::{Config, HostKeys, LinkStatus, Observer, OpenError, Rdma};
 use obol_identity::Duty;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -67,7 +67,7 @@ impl Guarded {
                 changed();
                 endpoint.read(Remote { at: ONE, offset: 0 }, 8, Token(0));
                 until(&mut endpoint, &mut probe, |p| !p.completions.is_empty());
-                let links = endpoint.transport().link_status();
+                let links = endpoint.transport::<Rdma>().expect("its transport").link_status();
                 let trouble = links.first().and_then(|link| link.trouble.clone());
                 (probe.failures(), trouble.unwrap_or_default())
             });
@@ -149,7 +149,7 @@ fn a_process_of_another_host_is_not_taken_for_a_coordinator() {
             obol_fabric_verbs::open(&cluster, process("asks"), Wait::Block, &config).expect("opened");
         endpoint.read(Remote { at: ONE, offset: 0 }, 8, Token(0));
         until(&mut endpoint, &mut probe, |p| !p.completions.is_empty());
-        (probe.failures(), endpoint.transport().link_status())
+        (probe.failures(), endpoint.transport::<Rdma>().expect("its transport").link_status())
     });
     let (failures, links) = tried.join().expect("no panic");
     assert_eq!(failures, [LinkError::PeerDead]);
@@ -243,11 +243,15 @@ impl Hearer {
             while !ended.load(Ordering::Relaxed) {
                 endpoint.poll_once(&mut probe);
                 hears.lock().expect("no panic").append(&mut probe.datagrams);
-                let troubles =
-                    endpoint.transport().group_errors().map(|(_, error)| error.to_owned()).collect();
+                let troubles = endpoint
+                    .transport::<Rdma>()
+                    .expect("its transport")
+                    .group_errors()
+                    .map(|(_, error)| error.to_owned())
+                    .collect();
                 *shown.lock().expect("no panic") = (
                     endpoint.region().reader().counters(0).to_vec(),
-                    endpoint.transport().link_status(),
+                    endpoint.transport::<Rdma>().expect("its transport").link_status(),
                     troubles,
                 );
                 std::thread::yield_now();
@@ -299,7 +303,8 @@ fn forged_and_repeated_datagrams_are_ignored_and_counted() {
         guarded.me.flush();
         guarded.me.poll_once(&mut probe);
         std::thread::sleep(std::time::Duration::from_millis(20));
-        let troubles: Vec<_> = guarded.me.transport().group_errors().collect();
+        let troubles: Vec<_> =
+            guarded.me.transport::<Rdma>().expect("its transport").group_errors().collect();
         let state = hearer.state.lock().expect("no panic").clone();
         assert!(begun.elapsed() < HANG, "nothing arrives: {troubles:?} {state:?}");
     }

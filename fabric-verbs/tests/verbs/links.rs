@@ -5,9 +5,9 @@ use crate::cluster::{Plan, play};
 use crate::support::{Child, Probe, Root, Seen, coordinator, kill, process, until};
 use obol_fabric::host::Cluster;
 use obol_fabric::{
-    Address, Drive, Evidence, Fabric, LinkError, Page, Permission, Remote, Token, ViewId, Wait, Writers,
+    Address, Endpoint, Evidence, Fabric, LinkError, Page, Permission, Remote, Token, ViewId, Wait, Writers,
 };
-use obol_fabric_verbs::{Config, Endpoint, Observer};
+use obol_fabric_verbs::{Config, Observer, Rdma};
 use std::sync::atomic::Ordering;
 
 /// The start of every child process of these tests.
@@ -62,7 +62,7 @@ impl Two {
             assert!(
                 start.elapsed() < crate::devices::HANG,
                 "not reached: {:?}",
-                self.me.transport().link_status()
+                self.me.transport::<Rdma>().expect("its transport").link_status()
             );
             std::thread::yield_now();
         }
@@ -120,7 +120,7 @@ fn a_program_of_a_wrong_cluster_is_refused_with_the_reason() {
         let mut endpoint = stranger.open(&cluster, process("stranger"));
         endpoint.read(Remote { at: TWO, offset: 0 }, 8, Token(0));
         until(&mut endpoint, &mut probe, |p| !p.completions.is_empty());
-        (probe.failures(), endpoint.transport().link_status())
+        (probe.failures(), endpoint.transport::<Rdma>().expect("its transport").link_status())
     });
     let (failures, links) = joined.join().expect("no panic");
     assert_eq!(failures, [LinkError::Denied]);
@@ -222,7 +222,10 @@ fn members_write_a_mailbox_its_owner_sees_it_in_place_and_nothing_else_is_theirs
         me.write(Remote { at: mailbox, offset: first }, &[0xff; 4096], Token(1));
         me.write(Remote { at: mailbox, offset: last }, &9u64.to_le_bytes(), Token(2));
         until(&mut me, &mut probe, |p| p.completions.len() == 2);
-        (probe.failures(), me.transport().link_status().iter().all(|link| link.connected))
+        (
+            probe.failures(),
+            me.transport::<Rdma>().expect("its transport").link_status().iter().all(|link| link.connected),
+        )
     });
     assert_eq!(member.join().expect("no panic"), (vec![], true), "what is refused does not break the link");
     drop(release);
@@ -321,9 +324,9 @@ fn a_refused_write_into_a_log_leaves_the_rest_of_the_link_alone() {
         word += 1;
     }
     assert!(
-        me.transport().link_status().iter().all(|link| link.connected),
+        me.transport::<Rdma>().expect("its transport").link_status().iter().all(|link| link.connected),
         "{:?}",
-        me.transport().link_status()
+        me.transport::<Rdma>().expect("its transport").link_status()
     );
     drop(order);
     assert_eq!(owner.join().expect("no panic"), 3u64.to_le_bytes(), "what was refused is not there");

@@ -1,6 +1,6 @@
 //! An endpoint: one process's region, seats, watches and loop, and its [`Fabric`]. Its
 //! [`Transport`] carries operations and datagrams to peers; this module is independent of the
-//! transport.
+//! transport. One type for all transports: what runs over an endpoint is compiled once.
 #![allow(unsafe_code)]
 
 mod reconnect;
@@ -13,7 +13,7 @@ pub use transport::{Done, Received, RemoteDeaths, Transport};
 
 use crate::atomic::AtomicU64;
 use crate::contract::{Fabric, Group, Remote, SeatStatus, Token};
-use crate::drive::Drive;
+use crate::host::NameClaim;
 use crate::host::cluster::Cluster;
 use crate::host::death::{self, Registration};
 use crate::host::error::HostError;
@@ -33,6 +33,7 @@ use crate::page::{self, Page};
 use crate::recorder::{self, EventCode, Record};
 use crate::rights::{Change, Permission, Writers};
 use crate::types::{Address, Incarnation, Instant, Name, Nanos, RegionOwner, ViewId};
+use core::any::Any;
 use core::mem::{ManuallyDrop, offset_of};
 use core::ops::Range;
 use core::sync::atomic::{Ordering, fence};
@@ -56,13 +57,13 @@ pub struct Owner {
 
 /// A process's access to a cluster. Belongs to the thread that opened it; the end of that thread
 /// counts as its death.
-pub struct Endpoint<W: Transport> {
+pub struct Endpoint {
     address: Address,
     me: Process,
     cluster: Cluster,
     layout: Layout,
     pub(crate) region: Region,
-    pub(crate) transport: ManuallyDrop<W>,
+    pub(crate) transport: ManuallyDrop<Box<dyn Transport>>,
     pub(crate) watches: SeatWatches,
     seats: Seats,
     /// The datagram that is being handled.
@@ -82,6 +83,8 @@ pub struct Endpoint<W: Transport> {
     pub(crate) kernel_notifier: KernelNotifier,
     // Dropped almost last: it marks the death words, after which peers consider this process dead.
     registration: Option<Registration>,
+    // Given up after the region.
+    claim: Option<NameClaim>,
 }
 
 /// A region claimed and prepared by the calling thread, before peers may use it.
@@ -128,13 +131,13 @@ impl<'a> Taken<'a> {
     }
 
     /// Peers may use the region as soon as this returns.
-    pub fn go_live<W: Transport>(
+    pub fn go_live(
         self,
         cluster: &Cluster,
         address: Address,
-        transport: W,
+        transport: impl Transport,
         wait: Wait,
-    ) -> Endpoint<W> {
+    ) -> Endpoint {
         let mut watches = SeatWatches::new(self.sender);
         let receiver = (watches.inbox(), Waker(self.region.clone()));
         let kernel_notifier = KernelNotifier::new(
@@ -154,7 +157,7 @@ impl<'a> Taken<'a> {
             me: self.me,
             cluster: cluster.clone(),
             layout: *cluster.layout(),
-            transport: ManuallyDrop::new(transport),
+            transport: ManuallyDrop::new(Box::new(transport)),
             watches,
             kernel_notifier,
             seats: Seats::new(self.region.clone(), address),
@@ -167,61 +170,62 @@ impl<'a> Taken<'a> {
             confirm_since: Instant::ZERO,
             region: self.region,
             registration: Some(self.registration),
+            claim: None,
         }
     }
 }
 
-impl<W: Transport> Drive for Endpoint<W> {
-    fn region(&self) -> &Region {
+impl Endpoint {
+    /// Holds the claim of its name for as long as the region.
+    #[must_use]
+    pub fn with_claim(mut self, claim: NameClaim) -> Self {
+        self.claim = Some(claim);
+        self
+    }
+
+    /// The own region.
+    pub fn region(&self) -> &Region {
         &self.region
     }
 
-    fn cluster(&self) -> &Cluster {
+    /// The cluster, as seen from this host.
+    pub fn cluster(&self) -> &Cluster {
         &self.cluster
     }
 
-    fn detection(&self) -> Detection {
+    /// The mechanism that reports this process's death first.
+    pub fn detection(&self) -> Detection {
         self.kernel_notifier.detection()
     }
 
-    fn kernel_refusal(&self) -> Option<&DeadbeatError> {
+    /// Why the kernel module, though it is loaded, does not report this process's death.
+    pub fn kernel_refusal(&self) -> Option<&DeadbeatError> {
         self.kernel_notifier.refusal().filter(|refusal| !matches!(refusal, DeadbeatError::Absent { .. }))
     }
 
-    fn waker(&self) -> Waker {
+    /// A handle that ends a wait of the loop from another thread.
+    pub fn waker(&self) -> Waker {
         Waker(self.region.clone())
     }
 
-    fn beat_every(&mut self, span: Nanos) {
+    /// Makes the loop turn, and the heartbeat advance, at least this often. 10 ms by default.
+    pub fn beat_every(&mut self, span: Nanos) {
         self.pace.beat_every = span;
     }
 
+    /// Submits all posts and datagrams. The loop calls this after each event.
     #[inline]
-    fn flush(&mut self) {
+    pub fn flush(&mut self) {
         if core::mem::take(&mut self.changed) {
             self.announce();
         }
         self.send_posted();
     }
 
-    fn run<M: crate::Machine>(
-        &mut self,
-        machine: &mut M,
-        stop: &core::sync::atomic::AtomicBool,
-        turn: impl FnMut(&mut M, &mut Self),
-    ) {
-        self.turn_until(machine, stop, turn);
-    }
-
-    fn poll_once<M: crate::Machine>(&mut self, machine: &mut M) -> bool {
-        self.turn(machine)
-    }
-}
-
-impl<W: Transport> Endpoint<W> {
-    /// What carries its operations, to ask for its state.
-    pub fn transport(&self) -> &W {
-        &self.transport
+    /// What carries its operations, to ask for its state, if it is of this type.
+    pub fn transport<W: Transport>(&self) -> Option<&W> {
+        let transport: &dyn Any = &**self.transport;
+        transport.downcast_ref()
     }
 
     fn watch_as(&mut self, whom: Address, lazy: bool) {
@@ -232,7 +236,7 @@ impl<W: Transport> Endpoint<W> {
         }
     }
 
-    /// Sends what was posted. Programs in the seats are notified by [`Drive::flush`] at the end of a
+    /// Sends what was posted. Programs in the seats are notified by [`Endpoint::flush`] at the end of a
     /// turn: once for a view and the lease on it, because one that is woken for the view alone may
     /// sleep again before there is a lease, and wait behind a process that dies.
     fn send_posted(&mut self) {
@@ -265,7 +269,7 @@ impl<W: Transport> Endpoint<W> {
     }
 }
 
-impl<W: Transport> Fabric for Endpoint<W> {
+impl Fabric for Endpoint {
     fn address(&self) -> Address {
         self.address
     }
@@ -389,7 +393,7 @@ impl<W: Transport> Fabric for Endpoint<W> {
     }
 }
 
-impl<W: Transport> Drop for Endpoint<W> {
+impl Drop for Endpoint {
     fn drop(&mut self) {
         if !self.region.is_here() {
             // A copy in a forked child. The transport is its parent's, including threads and

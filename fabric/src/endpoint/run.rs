@@ -6,9 +6,8 @@
 //! when the loop blocks, so no ring is missed.
 
 use crate::contract::{Event, Fabric, Machine};
-use crate::drive::Drive;
 use crate::endpoint::Endpoint;
-use crate::endpoint::transport::{Received, Transport};
+use crate::endpoint::transport::Received;
 use crate::host::clock;
 use crate::host::futex::{self, WAITV_MAX, Waiter};
 use crate::host::region::Sleep;
@@ -35,7 +34,7 @@ pub enum Wait {
     Block,
 }
 
-/// The maximum interval between turns, unless [`Drive::beat_every`] sets another.
+/// The maximum interval between turns, unless [`Endpoint::beat_every`] sets another.
 const BEAT_EVERY: Nanos = Nanos::from_millis(10);
 /// How often lanes and seats of dead processes are freed, and lanes of senders that died before
 /// ringing are read.
@@ -72,9 +71,10 @@ impl Pace {
     }
 }
 
-impl<W: Transport> Endpoint<W> {
-    /// As [`Drive::run`].
-    pub(super) fn turn_until<M: Machine>(
+impl Endpoint {
+    /// Drives a machine until `stop` is set; `turn` is called after each turn. A signal to this
+    /// thread or [`Waker::wake`](crate::host::Waker::wake) makes it check `stop`.
+    pub fn run<M: Machine>(
         &mut self,
         machine: &mut M,
         stop: &AtomicBool,
@@ -83,7 +83,7 @@ impl<W: Transport> Endpoint<W> {
         // Without it only the timers are later.
         let _ = set_timerslack(TIMER_SLACK_NS);
         while !stop.load(Ordering::Relaxed) {
-            let busy = self.turn(machine);
+            let busy = self.poll_once(machine);
             turn(machine, self);
             self.flush();
             if !busy && self.transport.waiting() == 0 {
@@ -92,8 +92,9 @@ impl<W: Transport> Endpoint<W> {
         }
     }
 
-    /// As [`Drive::poll_once`].
-    pub(super) fn turn<M: Machine>(&mut self, machine: &mut M) -> bool {
+    /// One turn without waiting: handles pending events, then due work. Returns whether there was
+    /// any.
+    pub fn poll_once<M: Machine>(&mut self, machine: &mut M) -> bool {
         let now = clock::now();
         if !self.pace.started {
             self.pace.started = true;

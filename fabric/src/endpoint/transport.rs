@@ -5,6 +5,7 @@ use crate::contract::{Completion, Evidence, LinkError, Remote, Token};
 use crate::host::mapped::MappedRegions;
 use crate::rights::Change;
 use crate::types::{Address, Instant};
+use core::any::Any;
 use obol_deaths::deadbeat::VerbsGroup;
 
 /// The result of a posted operation, until it is delivered.
@@ -77,7 +78,7 @@ pub trait RemoteDeaths {
 }
 
 /// Transports operations and datagrams. Nothing here blocks.
-pub trait Transport: RemoteDeaths {
+pub trait Transport: RemoteDeaths + Any {
     /// As [`crate::Fabric::read`].
     fn read(&mut self, from: Remote, len: u32, token: Token);
     /// As [`crate::Fabric::write`].

@@ -127,11 +127,11 @@ impl Drop for Registration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Endpoint;
     use crate::Fabric;
     use crate::endpoint::{Owner, Wait};
     use crate::host::futex::WAITERS;
     use crate::host::test::{made, name};
-    use crate::shm::Endpoint;
     use crate::types::Name;
 
     fn owner(name: Name) -> Owner {

@@ -2,14 +2,13 @@
 //! its own, watchers that sleep, and processes whose exit is held.
 #![allow(unsafe_code)]
 
-use crate::Drive;
+use crate::Endpoint;
 use crate::contract::{Evidence, Fabric};
 use crate::endpoint::transport::Transport;
 use crate::endpoint::{Owner, Wait};
 use crate::host::fork::tests::forked;
 use crate::host::test::{made, name};
 use crate::host::{Cluster, Process, Region, clock};
-use crate::shm::Endpoint;
 use crate::types::Address;
 use core::sync::atomic::Ordering;
 use core::time::Duration;

@@ -97,11 +97,11 @@ pub(crate) fn empty(bytes: usize) -> io::Result<NonNull<AtomicU64>> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::Endpoint;
     use crate::endpoint::{Owner, Wait};
     use crate::host::test::{made, name};
     use crate::host::{Cluster, HostError, Observed, Process, Region};
-    use crate::shm::Endpoint;
-    use crate::{Drive as _, Fabric as _, Instant, Page, ViewId, page};
+    use crate::{Fabric as _, Instant, Page, ViewId, page};
     use nix::sys::wait::{WaitStatus, waitpid};
     use nix::unistd::{ForkResult, Pid, fork};
     use std::os::unix::process::CommandExt as _;

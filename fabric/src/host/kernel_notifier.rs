@@ -309,13 +309,12 @@ impl Drop for KernelNotifier {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Drive;
+    use crate::Endpoint;
     use crate::contract::{Evidence, Fabric};
     use crate::endpoint::transport::Transport;
     use crate::endpoint::{Owner, Wait};
     use crate::host::test::{Root, made, name};
     use crate::host::{Cluster, clock, multicast};
-    use crate::shm::Endpoint;
     use core::time::Duration;
     use std::net::{Ipv4Addr, UdpSocket};
     use std::sync::mpsc;

@@ -217,10 +217,10 @@ fn open(cluster: &Cluster, number: u32, generation: u32) -> Result<Region, LinkE
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Endpoint;
+    use crate::Fabric;
     use crate::endpoint::{Owner, Wait};
     use crate::host::test::{made, name};
-    use crate::shm::Endpoint;
-    use crate::{Drive, Fabric};
 
     fn owner(text: &str) -> Owner {
         Owner { kind: 1, name: name(text), region: None, groups: 0 }

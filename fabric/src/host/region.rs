@@ -467,9 +467,9 @@ impl Waker {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Endpoint;
     use crate::endpoint::{Owner, Wait};
     use crate::host::test::{LIMITS, Root, name};
-    use crate::shm::Endpoint;
 
     fn owner(region: u32) -> Owner {
         Owner { kind: 3, name: name("a"), region: Some(region), groups: 2 }

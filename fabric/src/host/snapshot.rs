@@ -304,12 +304,12 @@ impl RegionSnapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Endpoint;
     use crate::endpoint::{Owner, Wait};
     use crate::host::reader::publish_view;
     use crate::host::test::{LIMITS, made, name};
     use crate::host::{Observed, Region};
     use crate::recorder::{self, EventCode, Record};
-    use crate::shm::Endpoint;
     use crate::types::Instant;
     use crate::{Page, metrics};
 

@@ -45,8 +45,8 @@ pub struct Memory {
     wake_at: Instant,
 }
 
-impl Endpoint<Memory> {
-    /// Claims a region of the cluster for the calling thread. Peers may use it as soon as this
+impl Endpoint {
+    /// Over the memory of one host. Claims a region of the cluster for the calling thread. Peers may use it as soon as this
     /// returns.
     pub fn open(cluster: &Cluster, owner: Owner, wait: Wait) -> Result<Self, HostError> {
         let taken = Taken::take(cluster, &owner)?;

@@ -1,6 +1,6 @@
 //! Shared memory on one host: real processes that map each other's regions.
 //!
-//! A process joins as an [`Endpoint`], which owns a region and runs a machine, or as an
+//! A process joins as an [`Endpoint`](crate::Endpoint), which owns a region and runs a machine, or as an
 //! [`Attachment`](crate::host::Attachment), which takes a seat in the region of its agent.
 
 mod delay_queue;
@@ -11,6 +11,3 @@ mod permits;
 
 pub use link::Links;
 pub use memory::Memory;
-
-/// An endpoint whose peers are processes of this host.
-pub type Endpoint = crate::endpoint::Endpoint<Memory>;

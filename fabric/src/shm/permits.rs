@@ -298,12 +298,12 @@ fn is_dead(writer: RegionOwner, regions: &MappedRegions) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Endpoint;
+    use crate::Fabric;
     use crate::endpoint::{Owner, Wait};
     use crate::host::test::{LIMITS, Root, name};
     use crate::host::{Cluster, Origin};
-    use crate::shm::Endpoint;
     use crate::types::Address;
-    use crate::{Drive, Fabric};
     use std::sync::mpsc;
 
     /// A region's owner, and another one with a thread of its own, which ends with this.

@@ -6,10 +6,9 @@ pub(crate) mod root;
 pub(crate) use root::{LIMITS, Root, name};
 
 use obol_fabric::host::{Attachment, Cluster};
-use obol_fabric::shm::Endpoint;
 use obol_fabric::{
-    Address, Completion, Drive, Event, Evidence, Fabric, Group, Instant, Layout, LinkError, Machine, Nanos,
-    Owner, Remote, Token, Wait,
+    Address, Completion, Endpoint, Event, Evidence, Fabric, Group, Instant, Layout, LinkError, Machine,
+    Nanos, Owner, Remote, Token, Wait,
 };
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -110,11 +109,7 @@ pub(crate) fn live(cluster: &Cluster, name: &str) -> Address {
 }
 
 /// Turns the loop until something holds.
-pub(crate) fn until<D: Drive, M: Machine>(
-    endpoint: &mut D,
-    machine: &mut M,
-    mut done: impl FnMut(&M) -> bool,
-) {
+pub(crate) fn until<M: Machine>(endpoint: &mut Endpoint, machine: &mut M, mut done: impl FnMut(&M) -> bool) {
     wait_for(|| {
         endpoint.poll_once(machine);
         done(machine)
@@ -282,7 +277,7 @@ pub(crate) fn play() {
 }
 
 /// As [`play`], over an endpoint that is opened so.
-pub(crate) fn play_over<D: Drive>(open: impl FnOnce(&Cluster, Owner, Wait) -> D) {
+pub(crate) fn play_over(open: impl FnOnce(&Cluster, Owner, Wait) -> Endpoint) {
     let Ok(role) = std::env::var("OBOL_TEST_ROLE") else { return };
     let var = |key: &str| std::env::var(key).expect("set by the parent");
     end_with_parent();
@@ -311,7 +306,7 @@ pub(crate) fn play_over<D: Drive>(open: impl FnOnce(&Cluster, Owner, Wait) -> D)
 }
 
 /// Plays a role to the end of the process.
-pub(crate) fn act<D: Drive>(mut endpoint: D, cluster: &Cluster, role: &str, tick_every: Nanos) {
+pub(crate) fn act(mut endpoint: Endpoint, cluster: &Cluster, role: &str, tick_every: Nanos) {
     let mut actor = match role {
         "scribble" => Actor::scribbler(*cluster.layout(), tick_every),
         _ => Actor { greet: role == "greet", ..Actor::new(tick_every) },

@@ -1,10 +1,12 @@
 //! What crosses the hosts of a cluster over RDMA by their gateways. It needs no device: two hosts are
 //! loopback addresses of this machine, and their network is trusted.
 
-use obol_fabric::{Address, Drive, Event, Fabric, Group, Instant, Machine, Name};
+use obol_fabric::{Address, Endpoint, Event, Fabric, Group, Instant, Machine, Name};
+use obol_fabric_ip::Ip;
 use obol_fabric_ip::{Outlets, Question};
+use obol_fabric_verbs::Rdma;
 use obol_membership::Kind;
-use obol_node::endpoint::{Act, Backend, Endpoint, EndpointError};
+use obol_node::endpoint::EndpointError;
 use obol_node::keys::trust;
 use obol_node::service::ServiceManager;
 use obol_node::{Hosts, Site};
@@ -74,17 +76,6 @@ fn gateway(root: &Path) {
     readied.recv().expect("it listens");
 }
 
-struct Cast<'a>(&'a [u8]);
-
-impl Act for Cast<'_> {
-    type Output = ();
-
-    fn on<D: Drive>(self, endpoint: &mut D) {
-        endpoint.multicast(Group::Drills, self.0);
-        endpoint.flush();
-    }
-}
-
 #[derive(Default)]
 struct Heard(Vec<Vec<u8>>);
 
@@ -96,22 +87,12 @@ impl Machine for Heard {
     }
 }
 
-struct Turn<'a>(&'a mut Heard);
-
-impl Act for Turn<'_> {
-    type Output = ();
-
-    fn on<D: Drive>(self, endpoint: &mut D) {
-        endpoint.poll_once(self.0);
-    }
-}
-
 /// Waits for a cue.
 fn awaits(mut agent: Endpoint, cue: &[u8]) {
     let (start, mut heard) = (time::Instant::now(), Heard::default());
     while !heard.0.iter().any(|one| one == cue) {
         assert!(start.elapsed() < HANG, "no cue");
-        agent.each(Turn(&mut heard));
+        agent.poll_once(&mut heard);
         thread::yield_now();
     }
 }
@@ -134,12 +115,13 @@ fn over_rdma_a_cue_questions_and_reads_without_a_device_go_by_the_gateways() {
     });
     is_open.recv().expect("opened");
     let mut runner = here.drill(KIND, name("runner"), 0).expect("opened");
-    assert!(matches!(runner.backend, Backend::Ip(_)), "by the gateways");
+    assert!(runner.transport::<Ip>().is_some(), "by the gateways");
     let (start, mut heard) = (time::Instant::now(), Heard::default());
     while has_seen.recv_timeout(REPEAT_EVERY).is_err() {
         assert!(start.elapsed() < HANG && !agent.is_finished(), "no cue");
-        runner.each(Cast(b"cue"));
-        runner.each(Turn(&mut heard));
+        runner.multicast(Group::Drills, b"cue");
+        runner.flush();
+        runner.poll_once(&mut heard);
     }
     agent.join().expect("it ends");
 
@@ -165,7 +147,7 @@ fn over_rdma_members_go_by_the_device_and_by_no_gateway() {
     let dir = tempfile::tempdir_in("/dev/shm").expect("made");
     let [root, _] = hosts(dir.path());
     match open(&root).member(Kind::Agent, name("node-1")) {
-        Ok(member) => assert!(matches!(member.backend, Backend::Rdma(_))),
+        Ok(member) => assert!(member.transport::<Rdma>().is_some()),
         Err(error) => assert!(matches!(error, EndpointError::Open(_)), "{error}"),
     }
 }

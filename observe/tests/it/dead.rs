@@ -1,7 +1,7 @@
 //! How dead processes ended, as a low-memory observer reports it repeatedly, compared with one that
 //! maps every region.
 
-use obol_fabric::shm::Endpoint;
+use obol_fabric::Endpoint;
 use obol_fabric::{Fabric as _, Name, Owner, Wait};
 use obol_membership::Kind;
 use obol_membership::recorder::{EventKind, Record};

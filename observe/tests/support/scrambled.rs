@@ -1,6 +1,6 @@
 //! A cluster whose processes have anything in their memory, for all that reads clusters.
 
-use obol_fabric::shm::Endpoint;
+use obol_fabric::Endpoint;
 use obol_fabric::{Fabric as _, Name, Owner, Wait};
 use obol_fuzz::{Regions, Rng};
 use obol_membership::Kind;

@@ -3,11 +3,11 @@
 use super::marks::MarkOwner;
 use super::{Patience, area, join};
 use obol_fabric::host::{program, sched};
-use obol_fabric::{Drive, Name, Nanos};
+use obol_fabric::{Endpoint, Name, Nanos};
 use obol_kv::{Node, Server, ServerState, Service, Shard};
 use obol_logs::{Line, Severity};
 use obol_node::Site;
-use obol_node::endpoint::{Act, EndpointError};
+use obol_node::endpoint::{self, EndpointError};
 use obol_observe::namesakes::Namesakes;
 use obol_term::output::{self, Failure};
 use serde::Serialize;
@@ -153,11 +153,9 @@ fn note(site: &Site, name: Name, whose: MarkOwner, standing: ServerState) {
     }
 }
 
-impl Act for Reporter<'_> {
-    /// Where it stood at last; out if it was excluded.
-    type Output = ServerState;
-
-    fn on<D: Drive>(self, endpoint: &mut D) -> ServerState {
+impl Reporter<'_> {
+    /// Drives the server. Returns where it stood at last; out if it was excluded.
+    fn run(self, endpoint: &mut Endpoint) -> ServerState {
         let mut reported = None;
         let done = AtomicBool::new(false);
         let (mut patience, mut answered) = (Patience::default(), 0);
@@ -268,14 +266,14 @@ fn serve(
             namesakes: &mut namesakes,
             refusal: &mut refusal,
         };
-        let last = endpoint.each(reporter);
+        let last = reporter.run(&mut endpoint);
         if let Some(refusal) = refusal {
             return Err(Failure::Refused(refusal));
         }
         let is_stopped = stop.load(Ordering::Relaxed);
         if last != ServerState::Out || is_stopped {
             let is_last = obol_kv::servers(node.member().view(), shard).count() <= 1;
-            endpoint.serve(&mut node, &AtomicBool::new(true));
+            endpoint::serve(&mut endpoint, &mut node, &AtomicBool::new(true));
             if is_stopped {
                 whose.clear(site, name);
                 if is_last {

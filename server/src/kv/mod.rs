@@ -8,11 +8,10 @@ pub use daemon::{Settings, run};
 pub use marks::MarkOwner;
 pub use session::{Session, Work};
 
-use obol_fabric::{Name, Nanos};
+use obol_fabric::{Endpoint, Name, Nanos};
 use obol_kv::{Area, Client, Node, Service};
 use obol_membership::Kind;
 use obol_node::Site;
-use obol_node::endpoint::Endpoint;
 use obol_term::output::Failure;
 
 /// How long a client waits for an answer before it asks again.

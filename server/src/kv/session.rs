@@ -1,38 +1,29 @@
 //! A client's thread: drives its member and lets work use the client in between.
 
-use obol_fabric::Drive;
-use obol_kv::{Client, ClientError, Node};
-use obol_node::endpoint::{Act, Endpoint};
+use obol_fabric::Endpoint;
+use obol_kv::{Client, Node};
 use obol_term::output::Failure;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What a client does.
 pub trait Work {
     /// Takes answers and begins operations. Returns whether that was all.
-    fn turn<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) -> bool;
+    fn turn(&mut self, client: &mut Client, endpoint: &mut Endpoint) -> bool;
 }
 
 /// Lets work be done until it is, or until it is stopped.
-pub struct Session<'a, W> {
+pub struct Session<'a> {
     /// The client and its member.
     pub node: &'a mut Node,
     /// What it does.
-    pub work: &'a mut W,
+    pub work: &'a mut dyn Work,
     /// Ends it when set.
     pub stop: &'a AtomicBool,
 }
 
-impl<W: Work> Session<'_, W> {
+impl Session<'_> {
     /// The error says that the client became of no use.
     pub fn in_full(self, endpoint: &mut Endpoint) -> Result<(), Failure> {
-        endpoint.each(self).map_or(Ok(()), |error| Err(Failure::failed(error)))
-    }
-}
-
-impl<W: Work> Act for Session<'_, W> {
-    type Output = Option<ClientError>;
-
-    fn on<D: Drive>(self, endpoint: &mut D) -> Option<ClientError> {
         let (done, mut error) = (AtomicBool::new(false), None);
         endpoint.run(self.node, &done, |node, endpoint| {
             let is_over = node.client().is_none_or(|client| {
@@ -43,6 +34,6 @@ impl<W: Work> Act for Session<'_, W> {
                 done.store(true, Ordering::Relaxed);
             }
         });
-        error
+        error.map_or(Ok(()), |error| Err(Failure::failed(error)))
     }
 }

@@ -9,7 +9,7 @@ use obol_chaos::drillfile::{Change, StoreDrill, StoreStep};
 use obol_chaos::drills::studies::timeline::{StepReport, Timeline};
 use obol_chaos::drills::{Host, Verdict};
 use obol_fabric::host::{NameClaim, clock};
-use obol_fabric::{Drive, Instant, Name, Nanos};
+use obol_fabric::{Endpoint, Instant, Name, Nanos};
 use obol_node::Site;
 use obol_observe::figures::total;
 use obol_profiles::Profile;
@@ -100,7 +100,7 @@ fn value(number: u64) -> [u8; VALUE_BYTES] {
 }
 
 impl Work for Writer {
-    fn turn<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) -> bool {
+    fn turn(&mut self, client: &mut Client, endpoint: &mut Endpoint) -> bool {
         while client.take().is_some() {
             // Answers come in order.
             self.answered += 1;
@@ -127,7 +127,7 @@ struct Reader {
 }
 
 impl Work for Reader {
-    fn turn<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) -> bool {
+    fn turn(&mut self, client: &mut Client, endpoint: &mut Endpoint) -> bool {
         if let Some(done) = client.take() {
             let found = KeyValue::outcome(&done.reply).ok().flatten();
             let number = found.and_then(|found| found.first_chunk()).map(|word| u64::from_le_bytes(*word));

@@ -6,9 +6,9 @@ use crate::history::{Answer, Checker, Clients, Kind, Outcome, Pending, Tally, WR
 use crate::process::{POLL_INTERVAL, SERVE_TIMEOUT};
 use hdrhistogram::Histogram;
 use obol_fabric::host::clock;
-use obol_fabric::{Drive, Name, Nanos};
+use obol_fabric::{Endpoint, Name, Nanos};
 use obol_kv::{Client, Done, Operation, Status, VALUE_BYTES_MAX};
-use obol_node::Site;
+use obol_node::{Site, endpoint};
 use obol_observe::stats::Distribution;
 use obol_server::kv::{Session, Work, area, client, join};
 use obol_term::output::Failure;
@@ -59,7 +59,7 @@ fn outcome(asked: Pending, done: &Done) -> Outcome {
 }
 
 impl Work for Checker<'_> {
-    fn turn<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) -> bool {
+    fn turn(&mut self, client: &mut Client, endpoint: &mut Endpoint) -> bool {
         while let Some(done) = client.take() {
             let answer =
                 Answer { number: done.number, shard: done.shard, leader: client.primary(done.shard) };
@@ -157,7 +157,7 @@ fn clients(site: &Arc<Site>, count: u32, poll_interval: Nanos) -> Result<Clients
         let name = Name::new(&format!("kv_check-{place}")).map_err(Failure::failed)?;
         let (mut endpoint, mut node) = join(&site, name, client(&site, poll_interval)?)?;
         let used = Session { node: &mut node, work: checker, stop }.in_full(&mut endpoint);
-        endpoint.serve(&mut node, &AtomicBool::new(true));
+        endpoint::serve(&mut endpoint, &mut node, &AtomicBool::new(true));
         used
     })
 }

@@ -4,10 +4,10 @@
 use super::servers::{POLL_EVERY, Servers};
 use crate::failovers::{Failovers, Gap, Victims, measure};
 use obol_fabric::host::clock;
-use obol_fabric::{Drive, Incarnation, Instant, Name, ViewId};
+use obol_fabric::{Endpoint, Fabric, Incarnation, Instant, Name, ViewId};
 use obol_kv::{Client, Operation, Status};
 use obol_membership::recorder::{EventKind, Record};
-use obol_node::Site;
+use obol_node::{Site, endpoint};
 use obol_observe::Observer;
 use obol_observe::stats::Summary;
 use obol_server::POLL_INTERVAL;
@@ -40,7 +40,7 @@ struct Asking<'a> {
 }
 
 impl Work for Asking<'_> {
-    fn turn<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) -> bool {
+    fn turn(&mut self, client: &mut Client, endpoint: &mut Endpoint) -> bool {
         for shard in 0..client.shards() {
             let Some(primary) = client.primary(shard) else { continue };
             let named = self.named.entry(shard).or_insert((primary, client.view()));
@@ -149,7 +149,7 @@ pub fn run(root: &Path, cluster: Name, count: u32, pause: Duration, shards: u32)
             named: BTreeMap::new(),
         };
         let used = Session { node: &mut node, work: &mut asking, stop: &stopped }.in_full(&mut endpoint);
-        endpoint.serve(&mut node, &AtomicBool::new(true));
+        endpoint::serve(&mut endpoint, &mut node, &AtomicBool::new(true));
         used
     };
     let client = std::thread::Builder::new().name("obol-kv-client".to_owned()).spawn(run);

@@ -2,9 +2,9 @@
 
 use crate::LATENCY_MAX;
 use obol_fabric::host::clock;
-use obol_fabric::{Drive, Instant, Name, Nanos};
+use obol_fabric::{Endpoint, Instant, Name, Nanos};
 use obol_kv::{Client, Operation, Service, Status};
-use obol_node::Site;
+use obol_node::{Site, endpoint};
 use obol_server::kv::{AGAIN_EVERY, Session, Work, area, join};
 use obol_term::output::Failure;
 use serde::Serialize;
@@ -52,7 +52,7 @@ struct Load<F> {
 }
 
 impl<F: FnMut(&Done)> Work for Load<F> {
-    fn turn<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) -> bool {
+    fn turn(&mut self, client: &mut Client, endpoint: &mut Endpoint) -> bool {
         let now = clock::now();
         while let Some(done) = client.take() {
             let is_put = done.value.is_empty() && done.status == Status::Done;
@@ -104,7 +104,7 @@ pub fn run(
         done: Done::default(),
     };
     let used = Session { node: &mut node, work: &mut load, stop }.in_full(&mut endpoint);
-    endpoint.serve(&mut node, &AtomicBool::new(true));
+    endpoint::serve(&mut endpoint, &mut node, &AtomicBool::new(true));
     used?;
     if !stop.load(Ordering::Relaxed) {
         return Err(Failure::Failed("the load ended by itself".to_owned()));

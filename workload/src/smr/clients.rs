@@ -3,7 +3,7 @@
 use crate::history::{Answer, Checker, Clients, Kind, Known, Outcome, Pending, WRONG_EXAMPLES};
 use crate::process::SERVE_TIMEOUT;
 use obol_fabric::host::clock;
-use obol_fabric::{Drive, Name};
+use obol_fabric::{Endpoint, Name};
 use obol_node::Site;
 use obol_replica::{ClientMember, Work};
 use obol_server::POLL_INTERVAL;
@@ -40,7 +40,7 @@ fn outcome(asked: Pending, done: &Done) -> Outcome {
 }
 
 impl Work for Checker<'_> {
-    fn turn<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) -> bool {
+    fn turn(&mut self, client: &mut Client, endpoint: &mut Endpoint) -> bool {
         while let Some(done) = client.take() {
             let answer = Answer { number: done.number, shard: 0, leader: client.leader() };
             self.judge(&answer, |asked| outcome(asked, &done));
@@ -69,7 +69,7 @@ struct Sweep<'a> {
 }
 
 impl Work for Sweep<'_> {
-    fn turn<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) -> bool {
+    fn turn(&mut self, client: &mut Client, endpoint: &mut Endpoint) -> bool {
         while let Some(done) = client.take() {
             let found = found(&done);
             let shown = self.keys[self.next].shown();

@@ -18,8 +18,8 @@ use crate::faults::order::Injection;
 use crate::faults::{Armed, Record, Undone};
 use obol_fabric::host::peer::{peer, user};
 use obol_fabric::host::{Process, clock, sched};
-use obol_fabric::{Drive, Event, Fabric, Group, Instant, Machine, Name, Nanos};
-use obol_node::endpoint::{Act, EndpointError};
+use obol_fabric::{Event, Fabric, Group, Instant, Machine, Name, Nanos};
+use obol_node::endpoint::EndpointError;
 use obol_node::{FileLock, Site, SiteError};
 use obol_observe::Observer;
 use obol_supervise::control::write_line;
@@ -178,21 +178,6 @@ impl Machine for Listener {
     }
 }
 
-/// Receives cues until `stop` is set.
-struct Listen<'a> {
-    listener: Listener,
-    stop: &'a AtomicBool,
-}
-
-impl Act for Listen<'_> {
-    type Output = ();
-
-    fn on<D: Drive>(mut self, endpoint: &mut D) {
-        endpoint.beat_every(BEAT_EVERY);
-        endpoint.run(&mut self.listener, self.stop, |_, _| {});
-    }
-}
-
 /// How a fault agent is connected to its runner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReachedBy {
@@ -279,7 +264,7 @@ fn listen(
 ) -> Result<thread::JoinHandle<()>, FaultAgentError> {
     let (ready_tx, ready_rx) = mpsc::channel();
     let stop = Arc::clone(stop);
-    let listener = Listener { state: Arc::clone(state), tx: tx.clone() };
+    let mut listener = Listener { state: Arc::clone(state), tx: tx.clone() };
     let handle = thread::spawn(move || {
         let name = Name::new("fault-agent").unwrap_or_default();
         match site.drill(REGION_KIND, name, Group::Drills.bit()) {
@@ -289,7 +274,8 @@ fn listen(
                 let _ = sched::run_fifo_alone(PRIORITY);
                 // The receiver waits only for this message.
                 let _ = ready_tx.send(Ok(()));
-                endpoint.each(Listen { listener, stop: &stop });
+                endpoint.beat_every(BEAT_EVERY);
+                endpoint.run(&mut listener, &stop, |_, _| {});
             }
             Err(error) => drop(ready_tx.send(Err(error))),
         }

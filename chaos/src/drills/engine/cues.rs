@@ -3,9 +3,9 @@
 use super::error::RunError;
 use crate::drills::agent::cue::{REGION_KIND, Token};
 use obol_fabric::host::clock;
-use obol_fabric::{Drive, Event, Fabric, Group, Instant, Machine, Name, Nanos};
+use obol_fabric::{Endpoint, Event, Fabric, Group, Instant, Machine, Name, Nanos};
+use obol_fabric_ip::Ip;
 use obol_node::Site;
-use obol_node::endpoint::{Act, Backend, Endpoint};
 use std::thread;
 
 /// A gateway must answer within this many detection bounds, which is how long one attempt to connect may
@@ -34,7 +34,7 @@ impl Cues {
         let mut greet_at = clock::now();
         let end = greet_at + detection.saturating_mul(CONNECT_FACTOR).max(CONNECT_MIN);
         loop {
-            self.0.each(Turn);
+            self.0.poll_once(&mut Deaf);
             let missing = hosts.iter().copied().find(|host| *host != own && !self.is_connected(*host));
             let Some(missing) = missing else { return Ok(()) };
             let now = clock::now();
@@ -42,7 +42,7 @@ impl Cues {
                 return Err(RunError::NoWay(missing));
             }
             if now >= greet_at {
-                self.0.each(Cast(GREETING));
+                self.cast(GREETING);
                 greet_at = now + GREET_EVERY;
             }
             thread::sleep(POLL_INTERVAL.to_std());
@@ -50,39 +50,20 @@ impl Cues {
     }
 
     fn is_connected(&self, host: u8) -> bool {
-        match &self.0.backend {
-            Backend::Ip(endpoint) => {
-                endpoint.transport().link_status().iter().any(|link| link.host == host && link.connected)
-            }
-            // There are no links.
-            Backend::Shm(_) | Backend::Rdma(_) => true,
-        }
+        // Within one host there are no links.
+        self.0
+            .transport::<Ip>()
+            .is_none_or(|ip| ip.link_status().iter().any(|link| link.host == host && link.connected))
     }
 
     /// Sends the cue of a token.
     pub(super) fn send(&mut self, token: Token) {
-        self.0.each(Cast(&token.cue()));
+        self.cast(&token.cue());
     }
-}
 
-struct Cast<'a>(&'a [u8]);
-
-impl Act for Cast<'_> {
-    type Output = ();
-
-    fn on<D: Drive>(self, endpoint: &mut D) {
-        endpoint.multicast(Group::Drills, self.0);
-        endpoint.flush();
-    }
-}
-
-struct Turn;
-
-impl Act for Turn {
-    type Output = ();
-
-    fn on<D: Drive>(self, endpoint: &mut D) {
-        endpoint.poll_once(&mut Deaf);
+    fn cast(&mut self, cue: &[u8]) {
+        self.0.multicast(Group::Drills, cue);
+        self.0.flush();
     }
 }
 

@@ -7,9 +7,9 @@ mod server;
 
 use clap::{Args, Subcommand};
 use obol_config::duration;
-use obol_fabric::{Drive, Name};
+use obol_fabric::{Endpoint, Name};
 use obol_kv::{Client, Operation, SERVER_PREFIX, SHARDS_MAX, Status};
-use obol_node::Site;
+use obol_node::{Site, endpoint};
 use obol_server::POLL_INTERVAL;
 use obol_server::kv::{Session, Work, client, join};
 use obol_supervise::clients::claim_name;
@@ -109,7 +109,7 @@ struct Once {
 }
 
 impl Work for Once {
-    fn turn<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) -> bool {
+    fn turn(&mut self, client: &mut Client, endpoint: &mut Endpoint) -> bool {
         if !client.is_busy()
             && let Some(operation) = self.operation.take()
         {
@@ -134,7 +134,7 @@ fn one(site: &Site, options: &ClientOptions, operation: Operation) -> Result<Exi
     let mut once = Once { operation: Some(operation), ended: None, until };
     let stop = AtomicBool::new(false);
     let used = Session { node: &mut node, work: &mut once, stop: &stop }.in_full(&mut endpoint);
-    endpoint.serve(&mut node, &AtomicBool::new(true));
+    endpoint::serve(&mut endpoint, &mut node, &AtomicBool::new(true));
     used?;
     let Some(done) = once.ended else {
         return Err(Failure::Failed(format!(
