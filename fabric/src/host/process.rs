@@ -241,25 +241,6 @@ pub fn is_dying(pid: u32) -> bool {
     is_gone || is_pending("SigPnd:") || is_pending("ShdPnd:")
 }
 
-/// The children of this process that have not been reaped, including adopted ones
-/// ([`super::sched::adopt_orphans`]).
-pub fn children() -> io::Result<Vec<u32>> {
-    let mut found = Vec::new();
-    for task in std::fs::read_dir("/proc/self/task")? {
-        // If a thread ends in between, its children move to another thread.
-        let Ok(text) = std::fs::read_to_string(task?.path().join("children")) else { continue };
-        found.extend(text.split_ascii_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
-    }
-    Ok(found)
-}
-
-/// Reaps a child that has ended; returns whether it had. Only for adopted children: another waiter
-/// for this child would lose its status.
-pub fn reap(child: u32) -> bool {
-    // The kernel takes 0 and negative numbers for groups.
-    pid(child).is_some_and(|pid| matches!(super::supervise::wait_for(pid.as_raw()), Ok(Some(_))))
-}
-
 pub(super) fn pid(number: u32) -> Option<Pid> {
     i32::try_from(number).ok().filter(|number| *number > 0).map(Pid::from_raw)
 }

@@ -1,6 +1,7 @@
 //! Supervision: starting programs, ending all their descendants, and proving that they ended.
 #![allow(unsafe_code)]
 
+use crate::host::process::{self, pid};
 use nix::errno::Errno;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
@@ -20,7 +21,7 @@ pub fn fork() -> io::Result<Option<u32>> {
         return Err(io::Error::other("a process with several threads cannot be split"));
     }
     // This is the only thread, so the child may go on as any program.
-    super::process::fork()
+    process::fork()
 }
 
 /// Puts this process into its own process group, which receives no signals from terminals.
@@ -51,9 +52,22 @@ pub fn reap_any() -> io::Result<Reaped> {
     }
 }
 
+/// Reaps a child that has ended; returns whether it had. Only for adopted children: another waiter
+/// for this child would lose its status.
+pub fn reap(child: u32) -> bool {
+    // The kernel takes 0 and negative numbers for groups.
+    pid(child).is_some_and(|pid| matches!(wait_for(pid.as_raw()), Ok(Some(_))))
+}
+
+/// The children of this process that have not been reaped, including adopted ones
+/// ([`super::sched::adopt_orphans`]).
+pub fn children() -> io::Result<Vec<u32>> {
+    children_of(std::process::id())
+}
+
 /// Reaps a child that has ended; `None` if it has not. nix's waitpid loses the status of a process that
 /// a real-time signal has ended.
-pub(super) fn wait_for(child: libc::pid_t) -> io::Result<Option<(u32, ExitStatus)>> {
+fn wait_for(child: libc::pid_t) -> io::Result<Option<(u32, ExitStatus)>> {
     let mut status = 0;
     // SAFETY: `status` is valid for writes.
     match unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } {
@@ -65,6 +79,7 @@ pub(super) fn wait_for(child: libc::pid_t) -> io::Result<Option<(u32, ExitStatus
 
 /// The descendants of a process. One that starts or ends meanwhile may be missed.
 pub fn descendants(of: u32) -> Vec<u32> {
+    let children_of = |pid| children_of(pid).unwrap_or_default();
     let mut found = children_of(of);
     let mut next = 0;
     while let Some(&pid) = found.get(next) {
@@ -76,14 +91,14 @@ pub fn descendants(of: u32) -> Vec<u32> {
     found
 }
 
-fn children_of(pid: u32) -> Vec<u32> {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
-    lists
-        .flat_map(|list| {
-            list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>()
-        })
-        .collect()
+fn children_of(pid: u32) -> io::Result<Vec<u32>> {
+    let mut found = Vec::new();
+    for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        // If a thread ends in between, its children move to another thread.
+        let Ok(text) = std::fs::read_to_string(task?.path().join("children")) else { continue };
+        found.extend(text.split_ascii_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+    }
+    Ok(found)
 }
 
 /// Makes a command die with the thread that starts it, as long as it does not change its user, and
@@ -144,13 +159,15 @@ mod tests {
         let found = loop {
             let found = descendants(std::process::id());
             // The shell first, then its child.
-            if children_of(child.id()).iter().any(|pid| found.contains(pid)) && found.contains(&child.id()) {
+            if children_of(child.id()).is_ok_and(|ours| ours.iter().any(|pid| found.contains(pid)))
+                && found.contains(&child.id())
+            {
                 break found;
             }
             std::thread::yield_now();
         };
         // Looked up before the first is killed: an orphan is no longer a descendant.
-        let ours = children_of(child.id());
+        let ours = children_of(child.id()).expect("it lives");
         for pid in found.iter().filter(|pid| **pid == child.id() || ours.contains(pid)) {
             let held = crate::host::Process::of(*pid).and_then(crate::host::Process::hold);
             held.expect("it lives").kill().expect("it is ours");
