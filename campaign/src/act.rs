@@ -4,6 +4,7 @@
 use super::driver::Driver;
 use super::marks::Mark;
 use super::oracle::Verdict;
+use obol_fabric_sim::Degraded;
 use serde::{Deserialize, Serialize};
 
 /// A fault, or a request of an operator or program. Nodes are numbered as in [`super::Scenario`],
@@ -23,6 +24,10 @@ pub enum Act {
     Cut(u32, u32),
     /// The link is restored.
     Heal(u32, u32),
+    /// The link from the first node to the second is late by this many nanoseconds, and loses datagrams in
+    /// bursts: of a thousand, how many make a good link bad and a bad one good, and how many are lost while
+    /// it is good and while it is bad ([`obol_fabric_sim::Degraded`]). All zero restores it.
+    Degrade(u32, u32, u64, [u32; 4]),
     /// A program takes a seat of an agent and requests to join.
     Attach(u32, u16),
     /// A program ends.
@@ -91,7 +96,9 @@ impl Act {
             | Self::SetAcceptor(n, _)
             | Self::Confirm(n, _)
             | Self::Work(n, ..) => n == node,
-            Self::Cut(from, to) | Self::Heal(from, to) => from == node || to == node,
+            Self::Cut(from, to) | Self::Heal(from, to) | Self::Degrade(from, to, ..) => {
+                from == node || to == node
+            }
             Self::SetLease(..)
             | Self::KillLeader
             | Self::RepeatJoins
@@ -166,6 +173,9 @@ impl Driver {
             Act::Thaw(n) => self.thaw(n),
             Act::Cut(a, b) => self.cut(a, b),
             Act::Heal(a, b) => self.heal(a, b),
+            Act::Degrade(a, b, delay, [worsens, recovers, good, bad]) => {
+                self.degrade(a, b, Degraded { delay, turns: [worsens, recovers], lost: [good, bad] });
+            }
             Act::Attach(n, s) => self.attach(n, s)?,
             Act::KillProgram(n, s) => self.kill_program(n, s)?,
             Act::FreezeProgram(n, s) => self.cluster.freeze_program(n, s),
