@@ -100,6 +100,7 @@ pub fn deployments(
         apps: Vec::new(),
         homes: Vec::new(),
         supervisors: Vec::new(),
+        may_crash: Vec::new(),
     };
     Ok((1..).zip(&names.0).map(|of| deployment.clone().over(network(of))).collect())
 }
