@@ -121,6 +121,33 @@ fn a_host_that_has_lost_its_address_names_it_with_what_to_do() {
     until_whole(&root);
 }
 
+/// Over IP gateways read, and answer what they see, so a host that is cut off can ask nobody.
+#[test]
+fn a_diagnosis_names_a_host_that_nobody_reaches_and_says_no_more_than_it_knows() {
+    let Some(network) = Network::new() else { return };
+    let root = Root::within(network);
+    let _up = root.up(&["--hosts", "3"]);
+    root.until("all act", |status| status.active().len() == 6);
+    let diagnosed = |words: &[&str], code: i32| {
+        let ran = root.run(&[&["fabric", "diagnose", "--json"], words].concat()).ends(code);
+        ran.json()["fault"].as_str().expect("a word").to_owned()
+    };
+    assert_eq!(diagnosed(&["3"], 0), "none");
+    assert_eq!(diagnosed(&["127.0.0.3"], 0), "none");
+    for (host, why) in [("1", "not another host"), ("9", "not another host"), ("x", "neither the number")] {
+        root.run(&["fabric", "diagnose", host]).refused(&[why]);
+    }
+    root.network().cut(address(3));
+    assert_eq!(diagnosed(&["3"], 1), "peer");
+    let said = root.run(&["fabric", "diagnose", "3"]).ends(1).out;
+    assert!(said.contains("at fault: the other host") && said.contains("host 2 by gateways:"), "{said}");
+    assert_eq!(diagnosed(&["1", "--cluster", "default.3"], 2), "unknown");
+    assert_eq!(diagnosed(&["2"], 0), "none");
+    root.network().heal();
+    until_whole(&root);
+    assert_eq!(diagnosed(&["3"], 0), "none");
+}
+
 /// A firewall that blocks outgoing connections: the host is heard and read by all, and reaches nobody.
 #[test]
 fn a_host_that_cannot_connect_is_excluded_as_one_that_is_cut_off() {
