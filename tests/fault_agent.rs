@@ -6,6 +6,7 @@ use crate::support::{HANG, Root, Status, Up, freeze, has_ended, obol, signal, un
 use obol_chaos::drillfile::Keep;
 use obol_chaos::drills::agent::channel::{Arm, Lines, Order, OtherVictim, Reply, socket_name};
 use obol_chaos::drills::agent::cue::{REGION_KIND, Token};
+use obol_chaos::faults::Allowed;
 use obol_chaos::faults::order::{Injection, Links, TargetProcess};
 use obol_fabric::Endpoint;
 use obol_fabric::host::{Cluster, Impairment, Observed, Process};
@@ -210,7 +211,7 @@ fn arm(token: Token, injections: Vec<Injection>) -> Arm {
         keep_acceptors: Keep::Majority,
         keep_lease_caches: 0,
         deny_hosts: Vec::new(),
-        allow_clock_step: false,
+        allowed: Allowed::default(),
         injections,
         elsewhere: Vec::new(),
         restart: Vec::new(),

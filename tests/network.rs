@@ -121,6 +121,33 @@ fn a_host_that_has_lost_its_address_names_it_with_what_to_do() {
     until_whole(&root);
 }
 
+/// Over IP gateways read, and answer what they see, so a host that is cut off can ask nobody.
+#[test]
+fn a_diagnosis_names_a_host_that_nobody_reaches_and_says_no_more_than_it_knows() {
+    let Some(network) = Network::new() else { return };
+    let root = Root::within(network);
+    let _up = root.up(&["--hosts", "3"]);
+    root.until("all act", |status| status.active().len() == 6);
+    let diagnosed = |words: &[&str], code: i32| {
+        let ran = root.run(&[&["fabric", "diagnose", "--json"], words].concat()).ends(code);
+        ran.json()["fault"].as_str().expect("a word").to_owned()
+    };
+    assert_eq!(diagnosed(&["3"], 0), "none");
+    assert_eq!(diagnosed(&["127.0.0.3"], 0), "none");
+    for (host, why) in [("1", "not another host"), ("9", "not another host"), ("x", "neither the number")] {
+        root.run(&["fabric", "diagnose", host]).refused(&[why]);
+    }
+    root.network().cut(address(3));
+    assert_eq!(diagnosed(&["3"], 1), "peer");
+    let said = root.run(&["fabric", "diagnose", "3"]).ends(1).out;
+    assert!(said.contains("at fault: the other host") && said.contains("host 2 by gateways:"), "{said}");
+    assert_eq!(diagnosed(&["1", "--cluster", "default.3"], 2), "unknown");
+    assert_eq!(diagnosed(&["2"], 0), "none");
+    root.network().heal();
+    until_whole(&root);
+    assert_eq!(diagnosed(&["3"], 0), "none");
+}
+
 /// A firewall that blocks outgoing connections: the host is heard and read by all, and reaches nobody.
 #[test]
 fn a_host_that_cannot_connect_is_excluded_as_one_that_is_cut_off() {
@@ -215,6 +242,16 @@ fn a_drill_cuts_a_host_off_and_brings_it_back() {
     assert!(trial["failed"].as_u64() >= Some(3) && trial["overlap_ns"] == 0, "{journal:#}");
     assert_eq!(filters(&root), 0);
     root.until("all act again", |status| status.code == Some(0) && status.active().len() == 6);
+    // One direction is enough.
+    for direction in ["in", "out"] {
+        let fault = format!("kind = \"partition\", direction = \"{direction}\", for = \"3s\"");
+        let journal = run_until_cue(&root, &host_drill(&root, "node-3", &fault), || {
+            assert_eq!(filters(&root), 0, "{direction}");
+        });
+        assert!(journal["trials"][0]["failed"].as_u64() >= Some(3), "{direction}: {journal:#}");
+        root.until("all act again", |status| status.code == Some(0) && status.active().len() == 6);
+    }
+    let cut = host_drill(&root, "node-3", "kind = \"partition\", for = \"5s\"");
     // Its own host is never cut off from its runner.
     let own = root.run(&["drill", "run", &cut, "--cluster", "default.3"]);
     own.refused(&["this host would be cut off"]);
@@ -251,6 +288,64 @@ fn shown(root: &Root, program: &str, arguments: &str) -> String {
     let shown = command.args(arguments.split(' ')).output().expect("iproute2 has it");
     assert!(shown.status.success(), "{program} {arguments}: {}", String::from_utf8_lossy(&shown.stderr));
     String::from_utf8(shown.stdout).expect("text")
+}
+
+/// An interface of the host, by which no other one is reached.
+const INTERFACE: &str = "obol-nic";
+
+#[test]
+fn a_drill_sets_an_interface_down_and_it_comes_up_with_its_routes() {
+    const ROUTE: &str = "10.99.0.0/16 via 10.77.0.2";
+    let Some(network) = Network::new() else { return };
+    let root = Root::within(network);
+    shown(&root, "ip", &format!("link add {INTERFACE} type veth peer name obol-end"));
+    shown(&root, "ip", &format!("addr add 10.77.0.1/24 dev {INTERFACE}"));
+    for name in [INTERFACE, "obol-end"] {
+        shown(&root, "ip", &format!("link set dev {name} up"));
+    }
+    shown(&root, "ip", &format!("route add {ROUTE} dev {INTERFACE}"));
+    let is_up = || shown(&root, "ip", &format!("-oneline link show dev {INTERFACE}")).contains("UP,LOWER_UP");
+    let is_whole = || is_up() && shown(&root, "ip", &format!("route show dev {INTERFACE}")).contains(ROUTE);
+    let _up = root.up(&["--hosts", "2", "--coordinators", "1", "--apps", "2"]);
+    let drill = |lasts: &str, interface: &str, guards: &str| {
+        let fault = format!(
+            "kind = \"nic-down\", interface = \"{interface}\", for = \"{lasts}\", expect = \"tolerated\""
+        );
+        let at = host_drill(&root, "node-2", &fault);
+        let text = std::fs::read_to_string(&at).expect("written").replace(", layer = \"host\"", "");
+        std::fs::write(&at, text.replace("[guards]\n", &format!("[guards]\n{guards}"))).expect("written");
+        at
+    };
+    const ALLOWED: &str = "allow_nic_down = true\n";
+    let refused = |drill: &str, why: &str| root.run(&["drill", "run", drill]).refused(&["guard means", why]);
+    refused(&drill("1s", INTERFACE, ""), "allow_nic_down");
+    refused(&drill("30s", INTERFACE, ALLOWED), "dead_man");
+    let own = root.run(&["drill", "run", &drill("1s", "lo", ALLOWED)]).ends(4).out;
+    assert!(own.contains("loopback"), "{own}");
+    assert!(is_whole());
+    let journal = run_until_cue(&root, &drill("300ms", INTERFACE, ALLOWED), || assert!(is_whole()));
+    assert!(journal["trials"][0]["stamps"][0]["error"].is_null(), "{journal:#}");
+    assert_eq!(
+        (&journal["verdict"], &journal["trials"][0]["failed"]),
+        (&"passed".into(), &0.into()),
+        "{journal:#}"
+    );
+    // One whose fault agent was killed comes up as well.
+    let long = drill("15s", INTERFACE, ALLOWED);
+    let mut runner = (0..CUES_MAX)
+        .find_map(|_| {
+            let mut runner = root.command(&["drill", "run", &long, "--json"]);
+            let mut runner = runner.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("it starts");
+            let mut ended = || runner.try_wait().expect("a child").is_some();
+            let found = || (!is_up()).then_some(true).or_else(|| ended().then_some(false));
+            until_or("the interface is down, or no cue arrives in time", found, || String::new())
+                .then_some(runner)
+        })
+        .expect("a cue arrives in time");
+    assert!(!is_whole());
+    kill_fault_agents(&root);
+    assert_eq!(runner.wait().expect("a child").code(), Some(4), "the runner lost its fault agent");
+    assert!(is_whole());
 }
 
 /// Whether the kernel has what delays packets. `OBOL_NETEM=require` makes its absence a failure.
@@ -294,7 +389,7 @@ fn a_drill_delays_the_packets_of_a_host_and_leaves_the_queues_of_its_interface_a
     let slow = host_drill(&root, "node-2", "kind = \"delay\", by = \"50ms\", for = \"500ms\"");
     if !delays_here(&root) {
         let refused = root.run(&["drill", "run", &slow]).ends(4).out;
-        assert!(refused.contains("delays between hosts need the kernel's"), "{refused}");
+        assert!(refused.contains("delays and bursts between hosts need the kernel's"), "{refused}");
         assert_eq!((filters(&root), devices(), queues()), (0, 0, before));
         return;
     }

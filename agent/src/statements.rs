@@ -91,9 +91,7 @@ mod tests {
     use obol_fabric::host::{Region, clock, reader};
     use obol_fabric::layout::ViewHead;
     use obol_fabric::shm::Endpoint;
-    use obol_fabric::{
-        Address, Fabric, Incarnation, Instant, Name, Nanos, Owner, Page, ViewId, Wait, page,
-    };
+    use obol_fabric::{Address, Fabric, Incarnation, Instant, Name, Nanos, Owner, Page, ViewId, Wait, page};
     use obol_membership::view::{Edit, Newcomer};
     use obol_membership::{ActiveMutant, Change, Kind, Reason, View};
     use obol_node::{Deployment, Site};

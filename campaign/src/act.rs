@@ -20,6 +20,10 @@ pub enum Act {
     Cut(u32, u32),
     /// The link is restored.
     Heal(u32, u32),
+    /// The link from the first node to the second is late by this many nanoseconds, and loses datagrams in
+    /// bursts: of a thousand, how many make a good link bad and a bad one good, and how many are lost while
+    /// it is good and while it is bad ([`obol_fabric_sim::Degraded`]). All zero restores it.
+    Degrade(u32, u32, u64, [u32; 4]),
     /// A program takes a seat of an agent and requests to join.
     Attach(u32, u16),
     /// A program ends.
@@ -88,7 +92,9 @@ impl Act {
             | Self::SetAcceptor(n, _)
             | Self::Confirm(n, _)
             | Self::Work(n, ..) => n == node,
-            Self::Cut(from, to) | Self::Heal(from, to) => from == node || to == node,
+            Self::Cut(from, to) | Self::Heal(from, to) | Self::Degrade(from, to, ..) => {
+                from == node || to == node
+            }
             Self::SetLease(..)
             | Self::KillLeader
             | Self::RepeatJoins

@@ -151,7 +151,7 @@ fn place(act: Act, scenario: &Scenario) -> Result<(u32, u32, u16), String> {
         Act::Kill(n) | Act::Start(n) | Act::Freeze(n) | Act::Thaw(n) | Act::Leave(n) | Act::LateView(n) => {
             (n, 0, 0)
         }
-        Act::Cut(a, b) | Act::Heal(a, b) => (a, b, 0),
+        Act::Cut(a, b) | Act::Heal(a, b) | Act::Degrade(a, b, ..) => (a, b, 0),
         Act::SetAcceptor(n, _) if n >= coordinators => {
             return Err(format!("node {n} is not a coordinator; these are 0 to {}", coordinators - 1));
         }

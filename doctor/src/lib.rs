@@ -3,6 +3,7 @@
 
 mod clocks;
 mod detectors;
+pub mod diagnose;
 mod machine;
 mod memory;
 mod network;

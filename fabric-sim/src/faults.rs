@@ -1,6 +1,7 @@
 //! The driver's interface between two steps: faults, true time, and all memory.
 
 use super::clock::Clock;
+use super::link::Degraded;
 use super::model::Model;
 use super::network::{AdverseEvents, Network};
 use super::node::{Input, Node, State, page_words, region_memory};
@@ -207,6 +208,14 @@ impl<M: Machine> World<M> {
     pub fn heal(&mut self, from: u32, to: u32) {
         if self.is_cut(from, to) {
             self.core.heal(from, to);
+        }
+    }
+
+    /// Makes a direction lose and delay from now on; the default is a direction without faults.
+    pub fn degrade(&mut self, from: u32, to: u32, how: Degraded) {
+        if from != to {
+            let link = self.core.link(from, to);
+            (link.degraded, link.bad) = (how, false);
         }
     }
 

@@ -28,6 +28,7 @@ mod world;
 mod tests;
 
 pub use clock::Clock;
+pub use link::Degraded;
 pub use model::{BILLION, Cost, Model, Quantiles, QuantilesError};
 pub use network::{AdverseEvents, Delay, Network};
 pub use node::State;

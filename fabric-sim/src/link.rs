@@ -79,12 +79,27 @@ pub(super) struct Op {
     pub(super) refs: u8,
 }
 
+/// How a link carries what it is given. Datagrams are lost by the model of Gilbert and Elliott, in which it
+/// is good or bad by turns; operations are repeated by its connection, and only delayed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Degraded {
+    /// By how many nanoseconds everything is late.
+    pub delay: u64,
+    /// How often a datagram makes a good link bad, and a bad one good, in a thousand.
+    pub turns: [u32; 2],
+    /// How many datagrams are lost while it is good, and while it is bad, in a thousand.
+    pub lost: [u32; 2],
+}
+
 /// A link and the partition of its direction. If the poster dies, only the network's part of its
 /// state is kept.
 #[derive(Debug, Default)]
 pub(super) struct Link {
     /// Nothing gets through in this direction.
     pub(super) cut: bool,
+    pub(super) degraded: Degraded,
+    /// Whether it is bad at present.
+    pub(super) bad: bool,
     /// Generation of the process that it is connected to; 0 if it is not.
     pub(super) connection: u32,
     /// An operation failed; until the poster has handled that, the others fail too.
@@ -166,5 +181,11 @@ impl Links {
     #[inline]
     pub(super) fn is_cut(&self, source: u32, target: u32) -> bool {
         self.get(source, target).is_some_and(|link| link.cut)
+    }
+
+    /// By how much everything in this direction is late.
+    #[inline]
+    pub(super) fn delay(&self, source: u32, target: u32) -> u64 {
+        self.get(source, target).map_or(0, |link| link.degraded.delay)
     }
 }

@@ -3,6 +3,7 @@
 
 use super::core::Core;
 use super::datagram::Message;
+use super::link::Link;
 use super::node::{Input, State};
 use super::queue::Pending;
 use obol_fabric::contract::Group;
@@ -59,7 +60,7 @@ impl Core {
         if self.is_blocked(source, target) {
             return;
         }
-        if self.rng.permille(self.network.loss_permille) {
+        if self.rng.permille(self.network.loss_permille) || self.is_lost(source, target) {
             self.adverse_events.lost += 1;
             return;
         }
@@ -82,11 +83,23 @@ impl Core {
                     self.transit(source, target, departs, latency, len)
                 }
             };
+            let arrives = arrives.saturating_add(self.links.delay(source, target));
             self.payloads[payload].refs += 1;
             let id = self.messages.take();
             self.messages[id] = Message { source, life, departs, target, generation, payload };
             self.queue.push(arrives, Pending::Datagram(id));
         }
+    }
+
+    /// Whether a degraded link loses a datagram. Others draw nothing.
+    fn is_lost(&mut self, source: u32, target: u32) -> bool {
+        let Some(&Link { degraded, bad, .. }) = self.links.get(source, target) else { return false };
+        if degraded.lost == [0; 2] {
+            return false;
+        }
+        let bad = bad ^ self.rng.permille(degraded.turns[usize::from(bad)]);
+        self.link(source, target).bad = bad;
+        self.rng.permille(degraded.lost[usize::from(bad)])
     }
 
     /// A datagram arrives; returns where.

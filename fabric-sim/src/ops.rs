@@ -124,7 +124,7 @@ impl Core {
             }
         };
         let link = self.links.at(source, target);
-        let arrives = arrives.max(link.last_arrival);
+        let arrives = arrives.saturating_add(link.degraded.delay).max(link.last_arrival);
         // Later operations wait for the second half.
         link.last_arrival = if gap > 0 { arrives + gap + 1 } else { arrives };
         let op = &mut self.ops[id];
@@ -277,6 +277,7 @@ impl Core {
                 self.transit(target, source, self.now, latency, carried)
             }
         };
+        let time = time.saturating_add(self.links.delay(target, source));
         if self.links.is_cut(target, source) {
             self.ops[id].phase = Phase::AnswerStuck;
             self.link(source, target).answers_stuck.push(id);

@@ -73,6 +73,8 @@ pub struct Host {
     pub apps: Vec<Name>,
     /// What restarts its processes.
     pub supervisor: HostSupervisor,
+    /// Whether a drill may crash it.
+    pub may_crash: bool,
 }
 
 /// Why a file does not describe a cluster.
@@ -195,6 +197,7 @@ impl Hosts {
                 .chain(self.homes(|host| host.apps.len()))
                 .collect(),
             supervisors: self.hosts.iter().map(|host| host.supervisor.clone()).collect(),
+            may_crash: (1..).zip(&self.hosts).filter(|(_, host)| host.may_crash).map(|(n, _)| n).collect(),
             members: self
                 .hosts
                 .iter()
@@ -431,6 +434,7 @@ fn host(section: &mut Section<'_, '_>, taken: &mut Taken, problems: &mut Problem
         Some(HostSupervisor::parse(value.as_str()?).map_err(invalid))
     });
     let supervisor = supervisor.map(|at| at.value).unwrap_or_default();
+    let may_crash = section.flag("may_crash", problems).unwrap_or(false);
     // As they are written: one with a mistake is a path all the same.
     let written = section.value("paths").map_or(Some(0), |value| Some(value.get_ref().as_array()?.len()));
     let paths = paths(section, &mut taken.on_paths, problems);
@@ -445,7 +449,7 @@ fn host(section: &mut Section<'_, '_>, taken: &mut Taken, problems: &mut Problem
             );
         }
     }
-    Some(Host { address: address?, paths, coordinator, agents, caches, apps, supervisor })
+    Some(Host { address: address?, paths, coordinator, agents, caches, apps, supervisor, may_crash })
 }
 
 fn paths(

@@ -108,6 +108,9 @@ pub struct Network {
     /// supervisor has started the whole cluster.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub supervisors: Vec<HostSupervisor>,
+    /// The numbers of the hosts that a drill may crash.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub may_crash: Vec<u8>,
 }
 
 impl Network {
@@ -130,6 +133,7 @@ impl Network {
             apps: Vec::new(),
             homes: Vec::new(),
             supervisors: Vec::new(),
+            may_crash: Vec::new(),
         }
     }
 

@@ -17,7 +17,7 @@ use confirm::PendingConfirm;
 use obol_cluster_sim::{Cluster, Process};
 use obol_fabric::layout::ViewHead;
 use obol_fabric::{Address, Instant, Name, SeatStatus, ViewId, memory, page};
-use obol_fabric_sim::{Network, StepInfo, What};
+use obol_fabric_sim::{Degraded, Network, StepInfo, What};
 use obol_membership::consensus::{SlotState, SlotWord};
 use obol_membership::recorder::Record;
 use obol_membership::view::{Departed, JOIN_WINDOW, Newcomer, Reason};
@@ -397,6 +397,11 @@ impl Driver {
     pub(crate) fn cut(&mut self, from: u32, to: u32) {
         self.log(format_args!("cut {from} -> {to}"));
         self.cluster.partition(from, to);
+    }
+
+    pub(crate) fn degrade(&mut self, from: u32, to: u32, how: Degraded) {
+        self.log(format_args!("degrade {from} -> {to}: {how:?}"));
+        self.cluster.degrade(from, to, how);
     }
 
     pub(crate) fn close(&mut self, node: u32) {

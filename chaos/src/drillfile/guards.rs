@@ -1,6 +1,7 @@
 //! The limits of a drill.
 
 use super::external::Watch;
+use crate::faults::Allowed;
 use obol_fabric::Nanos;
 use obol_observe::named_enum;
 use serde::{Deserialize, Serialize};
@@ -18,8 +19,8 @@ pub struct Guards {
     pub deny_hosts: Vec<String>,
     /// Whether the operator has to confirm.
     pub require_confirm: bool,
-    /// Whether `CLOCK_REALTIME` may jump, for all programs of the host.
-    pub allow_clock_step: bool,
+    /// What may happen to all programs of a host.
+    pub allowed: Allowed,
     /// Whether a pause may be too short, or too long, for what is expected of it.
     pub allow_undetected: bool,
     /// A fault agent undoes its faults after this time without a message from the runner.
@@ -40,7 +41,7 @@ impl Default for Guards {
             keep_lease_caches: 0,
             deny_hosts: Vec::new(),
             require_confirm: false,
-            allow_clock_step: false,
+            allowed: Allowed::default(),
             allow_undetected: false,
             dead_man: Nanos::from_secs(3),
             require_approval: false,

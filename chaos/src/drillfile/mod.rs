@@ -146,6 +146,11 @@ impl StepFault {
         self.kind.scope() == Scope::Network
     }
 
+    /// Whether it ends the hosts of its targets, so that nothing but an operator undoes it.
+    pub fn crashes_hosts(&self) -> bool {
+        self.hits_hosts() && self.kind.effect().ends()
+    }
+
     /// Whether the cluster is expected to detect it, and to go on without its targets.
     pub fn silences(&self) -> bool {
         self.kind.effect().silences() && !self.tolerated

@@ -8,7 +8,7 @@ use super::{
     Rollback, SCHEMA, Select, Steady, Step, StepFault, Strategy, Target, TargetKind,
 };
 use crate::faults::order::INJECTIONS_MAX;
-use crate::faults::{COMMON_KEYS, Effect, KINDS, Scope};
+use crate::faults::{Allowed, COMMON_KEYS, Effect, KINDS, Scope};
 use obol_config::{At, FileError, Problem, Problems, Section, chosen, duration, index_of, shortened};
 use obol_fabric::layout::PROPOSERS_MAX;
 use obol_fabric::{Name, Nanos};
@@ -33,6 +33,12 @@ pub(super) const SELECTS: [(&str, Select); 5] = [
     ("minority", Select::Minority),
     ("majority", Select::Majority),
     ("leader", Select::Leader),
+];
+/// What a drill may do to all programs of a host: a key, what it allows, and its field.
+pub(super) const ALLOWED: [(&str, &str, fn(&mut Allowed) -> &mut bool); 3] = [
+    ("allow_clock_step", "CLOCK_REALTIME may jump", |allowed| &mut allowed.clock_step),
+    ("allow_nic_down", "interfaces may be set down", |allowed| &mut allowed.nic_down),
+    ("allow_kernel_stall", "a core may be kept from them", |allowed| &mut allowed.kernel_stall),
 ];
 /// Whether a phase is after the repetitions.
 pub(super) const PHASES: [(&str, bool); 2] = [("before", false), ("after", true)];
@@ -248,7 +254,9 @@ fn guards(section: &mut Section<'_, '_>, problems: &mut Problems) -> Guards {
         section.texts("deny_hosts", problems).unwrap_or_default().into_iter().map(|at| at.value).collect();
     guards.require_confirm = section.flag("require_confirm", problems).unwrap_or(false);
     guards.require_approval = section.flag("require_approval", problems).unwrap_or(false);
-    guards.allow_clock_step = section.flag("allow_clock_step", problems).unwrap_or(false);
+    for (key, _, allowed) in ALLOWED {
+        *allowed(&mut guards.allowed) = section.flag(key, problems).unwrap_or(false);
+    }
     guards.allow_undetected = section.flag("allow_undetected", problems).unwrap_or(false);
     if let Some(span) = section.span("dead_man", DEAD_MAN, problems) {
         guards.dead_man = span.value;
@@ -504,11 +512,23 @@ fn fault(section: &mut Section<'_, '_>, context: &Context, problems: &mut Proble
         lasts = section.need("for", &wanted, lasts);
     }
     let expect = section.choice("expect", &EXPECTATIONS, problems);
-    if let Some(At { at, .. }) = expect.as_ref().filter(|_| kind.effect() != Effect::Stops) {
-        let rule = "only a pause (kind = \"freeze\") has an expectation; what others must not exceed is in [[expect]]";
+    let may_expect = |tolerated: bool| match kind.effect() {
+        Effect::Stops | Effect::Unreachable => true,
+        Effect::Degraded => tolerated && kind.scope() != Scope::Host,
+        Effect::Ends | Effect::Leaves => false,
+    };
+    if let Some(At { at, .. }) = expect.as_ref().filter(|at| !may_expect(at.value)) {
+        let rule = "an expectation is of targets that a fault stops or cuts off (kind = \"freeze\"), or that are to tolerate it; \
+                    what others must not exceed is in [[expect]]";
         problems.add(*at, Problem::Conflict { rule, found: format!("kind is {:?}", kind.name()) });
     }
-    Some(StepFault { kind, targets, lasts, tolerated: expect.is_some_and(|at| at.value) })
+    let fault = StepFault { kind, targets, lasts, tolerated: expect.is_some_and(|at| at.value) };
+    if let Some(count) = context.count.filter(|count| fault.crashes_hosts() && *count > 1) {
+        let rule = "a host that has crashed is started by an operator, so it is crashed once";
+        let found = format!("drill.repeat.count is {count}");
+        problems.add(section.at, Problem::Conflict { rule, found });
+    }
+    Some(fault)
 }
 
 fn expect(

@@ -3,8 +3,8 @@
 use super::external;
 use super::limits::COUNT_MAX;
 use super::read::{
-    CUES, EXPECTATIONS, ID_CHARS_MAX, KEEP_ACCEPTORS_MAX, KEEP_CACHES_MAX, PHASES, SELECTS, STRATEGIES,
-    TARGETS_MAX,
+    ALLOWED, CUES, EXPECTATIONS, ID_CHARS_MAX, KEEP_ACCEPTORS_MAX, KEEP_CACHES_MAX, PHASES, SELECTS,
+    STRATEGIES, TARGETS_MAX,
 };
 use super::span::span_schema;
 use super::{AT_MOST, AbortMetric, Metric, Probe, ReportFiles, SCHEMA, TargetKind};
@@ -135,22 +135,22 @@ fn guards() -> Value {
         &Value::Object(keys),
     );
     let abort = json!({ "oneOf": [by_figure, by_probe] });
-    table(
-        "Limits for each repetition; the runner and each fault agent check them.",
-        &[],
-        &json!({
+    let mut limits = json!({
             "max_targets": number(1, TARGETS_MAX, "victims of one repetition, at most"),
             "keep_acceptors": { "oneOf": [{ "const": "majority" }, number(0, KEEP_ACCEPTORS_MAX, "coordinators that must remain")] },
             "keep_lease_caches": number(0, KEEP_CACHES_MAX, "lease caches that must remain"),
             "deny_hosts": { "type": "array", "items": { "type": "string" }, "description": "host names; * matches any text" },
             "require_confirm": { "type": "boolean", "description": "whether `obol drill run` needs --yes" },
             "require_approval": { "type": "boolean", "description": "whether another user has to run `obol drill approve` on the file" },
-            "allow_clock_step": { "type": "boolean", "description": "whether CLOCK_REALTIME may jump, for all programs of the host" },
             "allow_undetected": { "type": "boolean", "description": "whether a pause may be too short to be detected, or too long to be tolerated" },
             "dead_man": duration("a fault agent undoes its faults after this time without a message from the runner"),
             "abort": { "type": "array", "items": abort }
-        }),
-    )
+    });
+    for (key, what, _) in ALLOWED {
+        let doc = format!("whether {what}, for all programs of the host");
+        limits[key] = json!({ "type": "boolean", "description": doc });
+    }
+    table("Limits for each repetition; the runner and each fault agent check them.", &[], &limits)
 }
 
 fn drill() -> Value {

@@ -41,6 +41,11 @@ static SHIPPED: BuiltIn = BuiltIn {
         "cache-storm",
         "coordinator-replace",
         "flap",
+        "deaf-host",
+        "burst-loss",
+        "nic-down",
+        "kernel-stall",
+        "host-crash",
     ],
 };
 

@@ -49,7 +49,7 @@ impl Fault for ClockStep {
     }
 
     fn refusal(&self, planning: Planning<'_>) -> Option<&'static str> {
-        if !planning.allow_clock_step {
+        if !planning.guards.allowed.clock_step {
             return Some(
                 "CLOCK_REALTIME is shared by all programs of the host; on a host reserved for tests, set allow_clock_step = \
                  true in [guards]",
@@ -67,7 +67,7 @@ impl Fault for ClockStep {
     }
 
     fn arm(&self, order: &Injection, arming: Arming<'_>) -> Result<Box<dyn Armed>, String> {
-        if !arming.allow_clock_step || !may_step() || arming.record.clock.is_some() {
+        if !arming.allowed.clock_step || !may_step() || arming.record.clock.is_some() {
             return Err(
                 "the host's clock cannot be stepped: this needs allow_clock_step, CAP_SYS_TIME, and one \
                         step at a time"

@@ -1,9 +1,9 @@
 //! All operations and datagrams are delayed, or all packets between hosts.
 
-use super::fault::{Effect, Key};
+use super::fault::{Effect, Key, Simulated};
 use super::host_network::Impact;
 use super::links::LinkFault;
-use super::order::Links;
+use super::order::{Direction, Links};
 use crate::drillfile::span::{SPAN_MIN, span_schema};
 use obol_config::{Problems, Section};
 use obol_fabric::Nanos;
@@ -22,8 +22,12 @@ impl LinkFault for Delay {
     const NAME: &'static str = "delay";
     const EFFECT: Effect = Effect::Degraded;
 
-    fn links(&self, _island: u8) -> Links {
-        Links { delay: self.by.0, ..Links::default() }
+    fn links(&self, _island: u8) -> Option<Links> {
+        Some(Links { delay: self.by.0, ..Links::default() })
+    }
+
+    fn simulated(&self, direction: Direction) -> Option<Simulated> {
+        Some(Simulated::Degrade(direction, self.by.0, [0; 4]))
     }
 
     fn between_hosts(&self) -> Option<Impact> {

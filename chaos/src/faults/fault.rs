@@ -1,12 +1,15 @@
 //! What every kind of fault is: the trait, and what it is planned and armed with.
 
-use super::order::{Injection, TargetKind};
+use super::order::{Direction, Injection, TargetKind};
 use super::record::{Record, Undone};
+use crate::drillfile::Guards;
 
 use obol_config::{Problems, Section};
+use obol_fabric::Nanos;
 use obol_fabric::host::{Cluster, Held};
 use obol_node::Deployment;
 use obol_observe::Snapshot;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
@@ -69,11 +72,28 @@ pub struct Key {
     pub doc: &'static str,
 }
 
+/// What a drill may do to all programs of a host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Allowed {
+    /// Step its clock.
+    pub clock_step: bool,
+    /// Set its interfaces down.
+    pub nic_down: bool,
+    /// Keep a core from them.
+    pub kernel_stall: bool,
+    /// The names of the hosts that the operator has agreed to crash.
+    pub crash: Vec<String>,
+}
+
 /// The context in which a fault is planned.
 #[derive(Clone, Copy, Debug)]
 pub struct Planning<'a> {
-    /// Whether the drill allows steps of the host's clock.
-    pub allow_clock_step: bool,
+    pub guards: &'a Guards,
+    /// How long it lasts; `None` for one that only a restart undoes.
+    pub lasts: Option<Nanos>,
+    /// Whether the cluster is simulated.
+    pub simulated: bool,
     /// The cluster.
     pub deployment: &'a Deployment,
     /// The kinds of the fault's targets.
@@ -89,8 +109,7 @@ pub struct Arming<'a> {
     /// The fault agent's snapshot of the cluster.
     pub snapshot: &'a Snapshot,
     pub program: &'a Path,
-    /// Whether the drill allows steps of the host's clock.
-    pub allow_clock_step: bool,
+    pub allowed: &'a Allowed,
     /// The target, held by pidfd.
     pub held: Option<Held>,
     /// The undo record to complete.
@@ -101,6 +120,11 @@ pub struct Arming<'a> {
 pub trait Armed: Send {
     /// Injects it: one system call, if possible.
     fn inject(&mut self) -> io::Result<()>;
+
+    /// How much later than the injection it takes effect.
+    fn lead(&self) -> Nanos {
+        Nanos::ZERO
+    }
 
     /// Whether there is something to undo after an injection that succeeded, or failed.
     fn is_undone(&self, injected: bool) -> bool {
@@ -121,8 +145,13 @@ pub enum Simulated {
     Leave,
     /// It stops for a while.
     Freeze,
-    /// The targets are cut off from the others for a while.
-    Partition,
+    /// The targets are cut off from the others for a while, in a direction.
+    Partition(Direction),
+    /// What they exchange with the others is late and lost for a while, in a direction, as by
+    /// [`obol_campaign::Act::Degrade`].
+    Degrade(Direction, u64, [u32; 4]),
+    /// They are cut off, and end without a notice of their kernel.
+    Crash,
 }
 
 pub trait Fault: fmt::Debug + Send + Sync {
@@ -153,6 +182,11 @@ pub trait Fault: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Why a host of a cluster must not be hit.
+    fn spares(&self, _deployment: &Deployment, _host: u8) -> Option<String> {
+        None
+    }
+
     /// Its equivalent in a simulated cluster, if there is one.
     fn simulated(&self) -> Option<Simulated> {
         None
@@ -163,6 +197,11 @@ pub trait Fault: fmt::Debug + Send + Sync {
 
     /// The order for one target. Targets of one fault are on one island.
     fn order(&self, island: u8) -> Injection;
+
+    /// Whether an order hits all processes of its host.
+    fn hits_host(&self, _order: &Injection) -> bool {
+        self.scope() == Scope::Network
+    }
 
     /// Whether an order makes its target unavailable.
     fn takes_out(&self, _order: &Injection) -> bool {

@@ -1,22 +1,21 @@
-//! Delays packets between hosts, without touching the queueing disciplines of the host's interfaces:
-//! filters redirect the packets to a device of the kind `ifb` with the queueing discipline netem,
-//! from which they continue where they were.
+//! Delays packets between hosts, or loses them in bursts, without touching the queueing disciplines of
+//! the host's interfaces: filters redirect the packets to a device of the kind `ifb` with the queueing
+//! discipline netem, from which they continue where they were.
 
 use super::iproute2::shown;
-use obol_fabric::Nanos;
 
 /// The most packets that wait in the device at a time. Netem's own limit, 1000, would lose some.
 const WAITING_MAX: u32 = 100_000;
 
-/// The device of a host's delayed packets. It exists as long as this.
+/// The device of a host's redirected packets. It exists as long as this.
 #[derive(Debug)]
 pub(super) struct Device {
     name: String,
 }
 
-/// Its name for a host of the cluster; a machine may be several.
-pub(super) fn name(host: u8) -> String {
-    format!("obol-late{host}")
+/// Its name for what netem does to the packets of a host of the cluster; a machine may be several.
+pub(super) fn name(what: &str, host: u8) -> String {
+    format!("obol-{what}{host}")
 }
 
 /// Removes a device by its name. Idempotent.
@@ -34,21 +33,23 @@ fn exists(name: &str) -> Result<bool, String> {
 }
 
 impl Device {
-    /// Makes it. Nothing is delayed before filters redirect packets to it. One that is left of a fault
+    /// Makes it, with what netem does there. Nothing is hit before filters redirect packets to it. One that is left of a fault
     /// agent that ended before it had filters is replaced.
-    pub(super) fn make(name: String, by: Nanos) -> Result<Self, String> {
+    pub(super) fn make(name: String, does: &str) -> Result<Self, String> {
         remove(&name)?;
         shown("ip", &format!("link add name {name} type ifb")).map_err(|error| {
-            format!("delays between hosts need the kernel's device ifb (module ifb), and {error}")
+            format!("delays and bursts between hosts need the kernel's device ifb (module ifb), and {error}")
         })?;
         let made = Self { name };
         let name = &made.name;
         shown("ip", &format!("link set dev {name} up"))?;
-        let micros = by.0.div_ceil(1000);
-        shown("tc", &format!("qdisc add dev {name} root netem limit {WAITING_MAX} delay {micros}us"))
-            .map_err(|error| {
-                format!("delays between hosts need the kernel's netem (module sch_netem), and {error}")
-            })?;
+        shown("tc", &format!("qdisc add dev {name} root netem limit {WAITING_MAX} {does}")).map_err(
+            |error| {
+                format!(
+                    "delays and bursts between hosts need the kernel's netem (module sch_netem), and {error}"
+                )
+            },
+        )?;
         Ok(made)
     }
 
@@ -72,6 +73,6 @@ mod tests {
     #[test]
     fn a_name_fits_an_interface() {
         // IFNAMSIZ, without the byte at its end.
-        assert!(name(u8::MAX).len() <= 15);
+        assert!(["late", "burst"].iter().all(|what| name(what, u8::MAX).len() <= 15));
     }
 }

@@ -1,62 +1,74 @@
-//! Faults of the network between hosts, for a cluster over IP: packets that a host exchanges with
-//! others are lost or late, by filters of the classic packet filter at the interfaces, set by `tc` of
-//! iproute2. Only the connections and pulses of gateways are affected, on all paths, so an operator's
-//! ssh is not.
+//! Faults of the network between hosts: packets that a host exchanges with others are lost or late, by
+//! filters of the classic packet filter at the interfaces, set by `tc` of iproute2. Only the connections
+//! and pulses of gateways are affected, on all paths, and what an RDMA device in software sends, so an
+//! operator's ssh is not.
 
 use super::fault::Armed;
 use super::host_delay::{self, Device};
-use super::iproute2::shown;
-use super::order::Injection;
+use super::iproute2::{Waiting, shown};
+use super::order::{Direction, Injection};
 use super::record::{Filters, Record, Undone};
 use obol_fabric::Nanos;
 use obol_node::{Deployment, Network};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use std::io::{self, Write as _};
-use std::net::{IpAddr, Ipv4Addr};
-use std::process::{Child, Command, Stdio};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::{fs, io};
 
-/// The names of the orders: to lose packets, and to delay them.
+/// The names of the orders: to lose packets, to delay them, and to lose them in bursts.
 pub(super) const LOSE: &str = "filter";
 pub(super) const DELAY: &str = "delay";
+pub(super) const BURST: &str = "burst";
 /// All of a thousand.
 pub(super) const ALL: u32 = 1000;
 /// The preference of the filters of host 0 that lose packets; the others' are above.
 const PREFERENCE: u32 = 0x0B01;
-/// By how much that of filters that delay packets is above: what is lost is not delayed.
+/// By how much that of filters that delay packets is above, and of those that lose them in bursts: what is
+/// lost is not delayed.
 const DELAYS: u32 = 0x100;
+const BURSTS: u32 = 0x200;
 const CAP_NET_ADMIN: u32 = 12;
 /// How `tc` shows the handle of each.
 const HANDLE: &str = "handle 0x1 ";
 /// Where filters are: packets that leave the host, and that reach it.
-const DIRECTIONS: [Direction; 2] = [Direction::Egress, Direction::Ingress];
+const HOOKS: [Hook; 2] = [Hook::Egress, Hook::Ingress];
+/// The UDP port of RoCE v2.
+const ROCE: u16 = 4791;
 
 /// Why such faults are not possible in a cluster, or on this host.
 pub(crate) fn refusal(deployment: &Deployment) -> Option<&'static str> {
-    if deployment.has_devices() {
-        return Some(
-            "layer = \"host\" filters packets, and those of an RDMA adapter pass no filter of the kernel's; netem can impair \
-             soft-RoCE (tests/vm)",
-        );
-    }
     let network = deployment.network.as_ref().filter(|network| network.hosts.len() > 1);
     let Some(network) = network else {
-        return Some("layer = \"host\" is between the hosts of a cluster over IP, and this is none");
+        return Some("this is between the hosts of a cluster of several, and this cluster is of one host");
     };
     if !network.hosts.iter().chain(network.paths.iter().flatten()).all(IpAddr::is_ipv4) {
-        return Some("layer = \"host\" filters IPv4, and a host has another address");
+        return Some("this is done for IPv4, and a host has another address");
     }
     // Where one supervisor has started all hosts, they are this machine.
-    (network.state.is_none() && !may_filter()).then_some(NO_PRIVILEGE)
+    (network.state.is_none() && !may_administer()).then_some(NO_PRIVILEGE)
 }
 
-const NO_PRIVILEGE: &str = "packet filters need CAP_NET_ADMIN (root), which the fault agent does not have";
+pub(super) const NO_PRIVILEGE: &str =
+    "faults of the network need CAP_NET_ADMIN (root), which the fault agent does not have";
 
-/// Whether this process may change packet filters.
-fn may_filter() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+/// Whether this process may change packet filters and interfaces.
+pub(super) fn may_administer() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
     mask.is_some_and(|mask| mask & 1 << CAP_NET_ADMIN != 0)
+}
+
+/// Losses in bursts by the model of Gilbert and Elliott, for a thousand packets each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Bursts {
+    /// How many begin a burst, and how many of those in a burst end it.
+    pub(super) enter: u32,
+    pub(super) leave: u32,
+    /// How many are lost in a burst, and between bursts.
+    pub(super) lost: u32,
+    pub(super) lost_between: u32,
 }
 
 /// What happens to the packets between a host and its peers.
@@ -66,22 +78,26 @@ pub(super) enum Impact {
     Lost(u32),
     /// All are late by this.
     Late(Nanos),
+    Bursts(Bursts),
 }
 
 impl Impact {
     /// The order for it. The runner adds the peers.
-    pub(super) fn order(self) -> Injection {
-        match self {
+    pub(super) fn order(self, direction: Direction) -> Injection {
+        let order = match self {
             Self::Lost(lost) => Injection::new(LOSE).with("lost", &lost),
             Self::Late(by) => Injection::new(DELAY).with("by", &by.0),
-        }
+            Self::Bursts(bursts) => Injection::new(BURST).with("bursts", &bursts),
+        };
+        order.with("direction", &direction)
     }
 
     fn of(order: &Injection) -> Result<Self, String> {
-        if order.fault == DELAY {
-            return order.get("by").map(|by| Self::Late(Nanos(by)));
+        match order.fault.as_str() {
+            DELAY => order.get("by").map(|by| Self::Late(Nanos(by))),
+            BURST => order.get("bursts").map(Self::Bursts),
+            _ => order.get("lost").map(Self::Lost),
         }
-        order.get("lost").map(Self::Lost)
     }
 
     /// How many of a thousand packets a program decides about, and its results for those and for others.
@@ -90,14 +106,54 @@ impl Impact {
             // Results of a filter that acts directly.
             Self::Lost(lost) => (lost, SHOT, UNSPECIFIED),
             // Those of one with an action, which is carried out for any result but 0.
-            Self::Late(_) => (ALL, UNSPECIFIED, 0),
+            Self::Late(_) | Self::Bursts(_) => (ALL, UNSPECIFIED, 0),
+        }
+    }
+
+    /// The preference of its filters on a host.
+    fn preference(self, host: u8) -> u32 {
+        let above = match self {
+            Self::Lost(_) => 0,
+            Self::Late(_) => DELAYS,
+            Self::Bursts(_) => BURSTS,
+        };
+        PREFERENCE + above + u32::from(host)
+    }
+
+    /// The device that its filters redirect packets to, and what netem does there.
+    fn netem(self, host: u8) -> Option<(String, String)> {
+        match self {
+            Self::Lost(_) => None,
+            Self::Late(by) => {
+                Some((host_delay::name("late", host), format!("delay {}us", by.0.div_ceil(1000))))
+            }
+            Self::Bursts(Bursts { enter, leave, lost, lost_between }) => {
+                let [p, r, h, k] = [enter, leave, lost, lost_between].map(percent);
+                Some((host_delay::name("burst", host), format!("loss gemodel {p} {r} {h} {k}")))
+            }
+        }
+    }
+
+    /// Whether nothing in it is beyond all packets.
+    fn is_possible(self) -> bool {
+        match self {
+            Self::Lost(lost) => lost <= ALL,
+            Self::Late(_) => true,
+            Self::Bursts(Bursts { enter, leave, lost, lost_between }) => {
+                [enter, leave, lost, lost_between].iter().all(|share| *share <= ALL)
+            }
         }
     }
 }
 
+/// A share of a thousand, as `tc` reads it.
+fn percent(share: u32) -> String {
+    format!("{}.{}%", share / 10, share % 10)
+}
+
 /// Whether an order is one of these.
-pub fn is_ordered(order: &Injection) -> bool {
-    [LOSE, DELAY].contains(&order.fault.as_str())
+pub(super) fn is_ordered(order: &Injection) -> bool {
+    [LOSE, DELAY, BURST].contains(&order.fault.as_str())
 }
 
 /// Whether an order cuts its host off.
@@ -106,16 +162,25 @@ pub(super) fn cuts_off(order: &Injection) -> bool {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Direction {
+enum Hook {
     Egress,
     Ingress,
 }
 
-impl Direction {
+impl Hook {
     const fn name(self) -> &'static str {
         match self {
             Self::Egress => "egress",
             Self::Ingress => "ingress",
+        }
+    }
+
+    /// Those that see the packets of a direction.
+    fn of(direction: Direction) -> &'static [Self] {
+        match direction {
+            Direction::Out => &[Self::Egress],
+            Direction::In => &[Self::Ingress],
+            Direction::Both => &HOOKS,
         }
     }
 }
@@ -129,11 +194,15 @@ enum Step {
     Test(u32, u32, Goal, Goal),
 }
 
-/// The addresses on the two sides of a fault: a host's own, and those of the peers that it loses.
+/// The two sides of a fault: a host, and the peers that it loses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Sides {
     own: Vec<Ipv4Addr>,
     peers: Vec<Ipv4Addr>,
+    /// Multicast groups that either sends to.
+    groups: Vec<Ipv4Addr>,
+    /// Packets from or to these ports are between them.
+    ports: Vec<u16>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,13 +235,19 @@ const SHOT: u32 = 2;
 const UNSPECIFIED: u32 = u32::MAX;
 
 /// The program that finds packets of gateways between a host and its peers.
-fn program(direction: Direction, Sides { own, peers }: &Sides, port: u16, impact: Impact) -> String {
+fn program(hook: Hook, Sides { own, peers, groups, ports: known }: &Sides, impact: Impact) -> String {
     let (share_of, hit, missed) = impact.results();
     let (source, destination) = (NETWORK + 12, NETWORK + 16);
-    let (own_side, other_side) = match direction {
-        Direction::Egress => (source, destination),
-        Direction::Ingress => (destination, source),
+    let (own_side, other_side) = match hook {
+        Hook::Egress => (source, destination),
+        Hook::Ingress => (destination, source),
     };
+    // A group is a destination.
+    let with_groups = |addresses: &[Ipv4Addr], at: Hook| match hook == at {
+        true => [addresses, &groups[..]].concat(),
+        false => addresses.to_vec(),
+    };
+    let (own, peers) = (with_groups(own, Hook::Ingress), with_groups(peers, Hook::Egress));
     // Any of the addresses leads to the goal; none of them lets the packet pass.
     let any = |addresses: &[Ipv4Addr], goal| {
         let last = addresses.len().saturating_sub(1);
@@ -181,7 +256,13 @@ fn program(direction: Direction, Sides { own, peers }: &Sides, port: u16, impact
         };
         addresses.iter().enumerate().map(test).collect::<Vec<_>>()
     };
-    let port = u32::from(port);
+    let ports_are = |last| {
+        let test = move |(at, port): (usize, &u16)| {
+            let no = if at + 1 == known.len() { last } else { Goal::Next };
+            Step::Test(EQUALS, u32::from(*port), Goal::Share, no)
+        };
+        known.iter().enumerate().map(test)
+    };
     let mut steps = vec![
         Step::Plain(LOAD_HALF, PROTOCOL),
         Step::Test(EQUALS, ETHERTYPE_IP, Goal::Next, Goal::Pass),
@@ -191,18 +272,15 @@ fn program(direction: Direction, Sides { own, peers }: &Sides, port: u16, impact
     ];
     let transport = steps.len();
     steps.push(Step::Plain(LOAD_WORD, own_side));
-    steps.extend(any(own, Goal::Peer));
+    steps.extend(any(&own, Goal::Peer));
     let peer = steps.len();
     steps.push(Step::Plain(LOAD_WORD, other_side));
-    steps.extend(any(peers, Goal::Ports));
+    steps.extend(any(&peers, Goal::Ports));
     let ports = steps.len();
-    steps.extend([
-        Step::Plain(LOAD_HEADER_LENGTH, NETWORK),
-        Step::Plain(LOAD_HALF_INDEXED, NETWORK),
-        Step::Test(EQUALS, port, Goal::Share, Goal::Next),
-        Step::Plain(LOAD_HALF_INDEXED, NETWORK + 2),
-        Step::Test(EQUALS, port, Goal::Share, Goal::Pass),
-    ]);
+    steps.extend([Step::Plain(LOAD_HEADER_LENGTH, NETWORK), Step::Plain(LOAD_HALF_INDEXED, NETWORK)]);
+    steps.extend(ports_are(Goal::Next));
+    steps.push(Step::Plain(LOAD_HALF_INDEXED, NETWORK + 2));
+    steps.extend(ports_are(Goal::Pass));
     let share = steps.len();
     if share_of < ALL {
         let below = u64::from(share_of) * (1 << 32) / u64::from(ALL);
@@ -237,33 +315,30 @@ fn interface(own: IpAddr, peer: IpAddr) -> Result<String, String> {
 }
 
 impl Filters {
-    fn show(&self, direction: Direction) -> String {
-        let (interface, direction) = (&self.interface, direction.name());
-        format!("filter show dev {interface} {direction} pref {}", self.preference)
+    fn show(&self, hook: Hook) -> String {
+        format!("filter show dev {} {} pref {}", self.interface, hook.name(), self.preference)
     }
 
     fn are_there(&self) -> bool {
-        DIRECTIONS
-            .iter()
-            .any(|direction| shown("tc", &self.show(*direction)).is_ok_and(|all| !all.is_empty()))
+        HOOKS.iter().any(|hook| shown("tc", &self.show(*hook)).is_ok_and(|all| !all.is_empty()))
     }
 
     /// The commands that set them.
-    fn commands(&self, sides: &Sides, port: u16, impact: Impact) -> String {
+    fn commands(&self, hooks: &[Hook], sides: &Sides, impact: Impact) -> String {
         let Self { interface, preference, .. } = self;
         let (acts, action) = match &self.device {
             None => ("da ", String::new()),
             Some(device) => ("", format!(" action mirred egress redirect dev {device}")),
         };
         let mut commands = format!("qdisc add dev {interface} clsact\n");
-        for direction in DIRECTIONS {
-            let (bytecode, direction) = (program(direction, sides, port, impact), direction.name());
+        for hook in hooks {
+            let (bytecode, name) = (program(*hook, sides, impact), hook.name());
             commands += &format!(
-                "filter add dev {interface} {direction} pref {preference} handle 1 bpf {acts}bytecode \"{bytecode}\"{action}\n"
+                "filter add dev {interface} {name} pref {preference} handle 1 bpf {acts}bytecode \"{bytecode}\"{action}\n"
             );
         }
-        for direction in DIRECTIONS {
-            commands += &format!("{}\n", self.show(direction));
+        for hook in hooks {
+            commands += &format!("{}\n", self.show(*hook));
         }
         commands
     }
@@ -271,14 +346,14 @@ impl Filters {
     /// Removes them. Idempotent.
     fn remove(&self) -> Result<(), String> {
         let Self { interface, preference, hooked, .. } = self;
-        for direction in DIRECTIONS {
-            if !shown("tc", &self.show(direction))?.is_empty() {
-                shown("tc", &format!("filter del dev {interface} {} pref {preference}", direction.name()))?;
+        for hook in HOOKS {
+            if !shown("tc", &self.show(hook))?.is_empty() {
+                shown("tc", &format!("filter del dev {interface} {} pref {preference}", hook.name()))?;
             }
         }
         let is_used = || {
-            DIRECTIONS.iter().any(|direction| {
-                let all = shown("tc", &format!("filter show dev {interface} {}", direction.name()));
+            HOOKS.iter().any(|hook| {
+                let all = shown("tc", &format!("filter show dev {interface} {}", hook.name()));
                 all.is_ok_and(|all| !all.is_empty())
             })
         };
@@ -311,7 +386,7 @@ fn addresses(network: &Network, address: IpAddr) -> Vec<Ipv4Addr> {
 }
 
 /// The interfaces by which a host reaches its peers, by address and on each path.
-fn interfaces(network: &Network, peers: &[Ipv4Addr]) -> Result<BTreeSet<String>, String> {
+pub(super) fn interfaces(network: &Network, peers: &[Ipv4Addr]) -> Result<BTreeSet<String>, String> {
     let on_path = |address: IpAddr, path: usize| {
         let number = network.hosts.iter().position(|host| *host == address)?;
         network.paths.get(number)?.get(path).copied()
@@ -328,6 +403,42 @@ fn interfaces(network: &Network, peers: &[Ipv4Addr]) -> Result<BTreeSet<String>,
     Ok(all)
 }
 
+/// Whether an RDMA device in software sends its packets by an interface.
+fn has_soft_device(interface: &str) -> bool {
+    let devices = fs::read_dir("/sys/class/infiniband").into_iter().flatten().flatten();
+    let mut parents = devices.filter_map(|device| fs::read_to_string(device.path().join("parent")).ok());
+    parents.any(|parent| parent.trim() == interface)
+}
+
+/// The packets between a host and its peers.
+fn sides(network: &Network, peers: &[Ipv4Addr]) -> Result<Sides, String> {
+    let gateway = network.gateways().first().map(SocketAddr::port);
+    let mut sides = Sides {
+        own: addresses(network, network.address),
+        peers: peers.iter().flat_map(|peer| addresses(network, (*peer).into())).collect(),
+        groups: Vec::new(),
+        ports: gateway.into_iter().collect(),
+    };
+    if network.has_devices() {
+        for peer in peers {
+            let interface = interface(network.address, (*peer).into())?;
+            if !has_soft_device(&interface) {
+                return Err(format!(
+                    "packets of the RDMA device at {interface} pass no filter of the kernel's, as those of one in software \
+                     (rxe) do; take kind = \"nic-down\""
+                ));
+            }
+        }
+        sides.ports.push(ROCE);
+        for group in [network.groups.coordinators, network.groups.everyone] {
+            if let IpAddr::V4(group) = group {
+                sides.groups.push(group);
+            }
+        }
+    }
+    Ok(sides)
+}
+
 /// Prepares an order.
 pub(super) fn arm(
     order: &Injection,
@@ -337,77 +448,56 @@ pub(super) fn arm(
     if let Some(reason) = refusal(deployment) {
         return Err(reason.to_owned());
     }
-    if !may_filter() {
+    if !may_administer() {
         return Err(NO_PRIVILEGE.to_owned());
     }
     let (impact, peers): (Impact, Vec<Ipv4Addr>) = (Impact::of(order)?, order.get("peers")?);
+    let hooks = Hook::of(order.get("direction")?);
     let network = deployment.network.as_ref();
-    let Some((network, Network { address: IpAddr::V4(own), host, hosts, coordinators, .. })) =
-        network.zip(network)
-    else {
+    let Some((network, Network { address: IpAddr::V4(own), host, hosts, .. })) = network.zip(network) else {
         return Err("a host without an IPv4 address".to_owned());
     };
     let strangers = peers.iter().any(|peer| peer == own || !hosts.contains(&IpAddr::V4(*peer)));
-    let port = coordinators.first().map(std::net::SocketAddr::port);
-    let Some(port) = port.filter(|_| !peers.is_empty() && !strangers && impact.results().0 <= ALL) else {
+    if peers.is_empty() || strangers || !impact.is_possible() {
         return Err(
             "the packets that should be lost or late are not between hosts of this cluster".to_owned()
         );
-    };
-    let (device, preference) = match impact {
-        Impact::Lost(_) => (None, PREFERENCE),
-        Impact::Late(_) => (Some(host_delay::name(*host)), PREFERENCE + DELAYS),
-    };
-    let sides = Sides {
-        own: addresses(network, network.address),
-        peers: peers.iter().flat_map(|peer| addresses(network, (*peer).into())).collect(),
-    };
+    }
+    let sides = sides(network, &peers)?;
+    let (netem, preference) = (impact.netem(*host), impact.preference(*host));
     let mut all = Vec::new();
     let mut commands = String::new();
     for interface in interfaces(network, &peers)? {
         let hooked = !is_hooked(&interface);
-        let preference = preference + u32::from(*host);
-        let filters = Filters { interface, preference, hooked, device: device.clone() };
+        let device = netem.as_ref().map(|(device, _)| device.clone());
+        let filters = Filters { interface, preference, hooked, device };
         if filters.are_there() {
             return Err(format!("the filters of an earlier fault are still at {}", filters.interface));
         }
-        commands += &filters.commands(&sides, port, impact);
+        commands += &filters.commands(hooks, &sides, impact);
         all.push(filters);
     }
-    let device = match (impact, device) {
-        (Impact::Late(by), Some(name)) => Some(Device::make(name, by)?),
-        _ => None,
-    };
-    // Waits for its commands: starting it takes longer than carrying them out. It continues after an
-    // error, because the hook may be there.
-    let tc = Command::new("tc")
-        .args(["-force", "-batch", "-"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| format!("tc (package iproute2) cannot be run: {error}"))?;
+    let device = netem.map(|(device, does)| Device::make(device, &does)).transpose()?;
+    let tc = Waiting::start("tc")?;
     record.filters.extend(all.iter().cloned());
-    Ok(Box::new(ArmedFilters { all, device, commands, tc: Some(tc) }))
+    Ok(Box::new(ArmedFilters { shown: all.len() * hooks.len(), all, device, commands, tc }))
 }
 
 struct ArmedFilters {
     all: Vec<Filters>,
+    /// How many are there after the cue.
+    shown: usize,
     device: Option<Device>,
     commands: String,
-    tc: Option<Child>,
+    tc: Waiting,
 }
 
 impl Armed for ArmedFilters {
     fn inject(&mut self) -> io::Result<()> {
-        let Some(mut tc) = self.tc.take() else { return Ok(()) };
-        if let Some(mut commands) = tc.stdin.take() {
-            commands.write_all(self.commands.as_bytes())?;
-        }
-        let done = tc.wait_with_output()?;
-        let set = String::from_utf8_lossy(&done.stdout);
+        // The hook may be there already, which is an error for `tc`.
+        let done = self.tc.run(&self.commands)?;
         // Only those of the preference were shown, and of each direction.
-        if set.matches(HANDLE).count() == self.all.len() * DIRECTIONS.len() {
+        if String::from_utf8_lossy(&done.stdout).matches(HANDLE).count() == self.shown {
             return Ok(());
         }
         Err(io::Error::other(format!("tc: {}", String::from_utf8_lossy(&done.stderr).trim())))
@@ -421,16 +511,6 @@ impl Armed for ArmedFilters {
     fn undo(&mut self) -> Result<(), String> {
         self.all.iter().try_for_each(Filters::remove)?;
         self.device.as_ref().map_or(Ok(()), Device::remove)
-    }
-}
-
-impl Drop for ArmedFilters {
-    fn drop(&mut self) {
-        if let Some(mut tc) = self.tc.take() {
-            // Without commands it ends by itself as well.
-            let _ = tc.kill();
-            let _ = tc.wait();
-        }
     }
 }
 
@@ -463,6 +543,11 @@ mod tests {
         protocol: u32,
         ports: [u32; 2],
         random: u32,
+    }
+
+    /// The sides of a cluster over IP, without addresses.
+    fn gateways() -> Sides {
+        Sides { own: Vec::new(), peers: Vec::new(), groups: Vec::new(), ports: vec![7471] }
     }
 
     /// Runs a program as the kernel does. Whether it drops the packet.
@@ -510,6 +595,7 @@ mod tests {
         let sides = Sides {
             own: vec![Ipv4Addr::new(10, 0, 0, 3)],
             peers: [1, 2].map(|n| Ipv4Addr::new(10, 0, 0, n)).to_vec(),
+            ..gateways()
         };
         let of = |from: u8, to: u8, protocol, ports| Packet {
             source: [10, 0, 0, from],
@@ -518,8 +604,7 @@ mod tests {
             ports,
             random: 0,
         };
-        let [egress, ingress] =
-            DIRECTIONS.map(|direction| program(direction, &sides, 7471, Impact::Lost(ALL)));
+        let [egress, ingress] = HOOKS.map(|hook| program(hook, &sides, Impact::Lost(ALL)));
         let cut = |packet: Packet| [drops(&egress, packet), drops(&ingress, packet)];
         for peer in [1, 2] {
             for ports in [[7471, 40_000], [40_000, 7471]] {
@@ -548,33 +633,86 @@ mod tests {
             ports,
             random: u32::MAX,
         };
-        let sides = Sides { own: vec![host], peers: vec![peer] };
-        let program = program(Direction::Egress, &sides, 7471, late);
+        let sides = Sides { own: vec![host], peers: vec![peer], ..gateways() };
+        let program = program(Hook::Egress, &sides, late);
         // Any result but 0 has the action carried out.
         assert_eq!(result(&program, of([7471, 40_000])), UNSPECIFIED);
         assert_eq!(result(&program, of([22, 40_000])), 0, "ssh");
-        let filters = Filters {
+        let filters = |impact: Impact| Filters {
             interface: "eth0".to_owned(),
-            preference: PREFERENCE + DELAYS + 3,
+            preference: impact.preference(3),
             hooked: true,
-            device: Some(host_delay::name(3)),
+            device: impact.netem(3).map(|(device, _)| device),
         };
-        let commands = filters.commands(&sides, 7471, late);
-        for direction in DIRECTIONS {
-            let filter =
-                format!("filter add dev eth0 {} pref 3076 handle 1 bpf bytecode \"", direction.name());
-            let line = commands.lines().find(|line| line.starts_with(&filter)).expect("a filter");
-            assert!(line.ends_with("\" action mirred egress redirect dev obol-late3"), "{line}");
+        let bursts = Bursts { enter: 5, leave: 250, lost: 1000, lost_between: 1 };
+        let bursts = Impact::Bursts(bursts);
+        for (impact, preference, device, does) in [
+            (late, 3076, "obol-late3", "delay 20000us"),
+            (bursts, 3332, "obol-burst3", "loss gemodel 0.5% 25.0% 100.0% 0.1%"),
+        ] {
+            assert_eq!(impact.netem(3), Some((device.to_owned(), does.to_owned())));
+            let order = impact.order(Direction::Both);
+            assert_eq!((Impact::of(&order), cuts_off(&order), is_ordered(&order)), (Ok(impact), false, true));
+            for (direction, hooks) in [
+                (Direction::Out, &["egress"][..]),
+                (Direction::In, &["ingress"]),
+                (Direction::Both, &["egress", "ingress"]),
+            ] {
+                let commands = filters(impact).commands(Hook::of(direction), &sides, impact);
+                let set: Vec<&str> = commands.lines().filter(|line| line.starts_with("filter add")).collect();
+                assert_eq!(set.len(), hooks.len(), "{direction}: {commands}");
+                for (line, hook) in set.iter().zip(hooks) {
+                    let begin =
+                        format!("filter add dev eth0 {hook} pref {preference} handle 1 bpf bytecode \"");
+                    assert!(line.starts_with(&begin), "{line}");
+                    assert!(
+                        line.ends_with(&format!("\" action mirred egress redirect dev {device}")),
+                        "{line}"
+                    );
+                }
+            }
         }
-        let order = late.order();
-        assert_eq!((Impact::of(&order), cuts_off(&order), is_ordered(&order)), (Ok(late), false, true));
+        let beyond = Bursts { lost: ALL + 1, ..Bursts::default() };
+        assert!(bursts.is_possible() && !Impact::Bursts(beyond).is_possible());
+    }
+
+    /// Packets of soft-RoCE have a port and groups of their own.
+    #[test]
+    fn packets_and_multicast_of_an_rdma_device_in_software_are_cut_as_well() {
+        let (host, peer, group) =
+            (Ipv4Addr::new(10, 0, 0, 3), Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(239, 192, 77, 2));
+        let other = Ipv4Addr::new(10, 0, 0, 9);
+        let sides =
+            Sides { own: vec![host], peers: vec![peer], groups: vec![group], ports: vec![7470, ROCE] };
+        let [egress, ingress] = HOOKS.map(|hook| program(hook, &sides, Impact::Lost(ALL)));
+        let of = |from: Ipv4Addr, to: Ipv4Addr, port: u16| Packet {
+            source: from.octets(),
+            destination: to.octets(),
+            protocol: UDP,
+            ports: [40_000, port.into()],
+            random: 0,
+        };
+        for (from, to, cut) in [
+            (host, peer, [true, false]),
+            (host, group, [true, false]),
+            (peer, host, [false, true]),
+            (peer, group, [false, true]),
+            (other, group, [false, false]),
+            (other, host, [false, false]),
+        ] {
+            for port in [7470, ROCE] {
+                let packet = of(from, to, port);
+                assert_eq!([drops(&egress, packet), drops(&ingress, packet)], cut, "{from} to {to}");
+            }
+            assert!(!drops(&egress, of(from, to, 53)) && !drops(&ingress, of(from, to, 53)));
+        }
     }
 
     #[test]
     fn a_share_of_the_packets_is_lost_at_random() {
         let (host, peer) = (Ipv4Addr::new(10, 0, 0, 3), Ipv4Addr::new(10, 0, 0, 1));
-        let sides = Sides { own: vec![host], peers: vec![peer] };
-        let program = program(Direction::Egress, &sides, 7471, Impact::Lost(250));
+        let sides = Sides { own: vec![host], peers: vec![peer], ..gateways() };
+        let program = program(Hook::Egress, &sides, Impact::Lost(250));
         let packet = |random| Packet {
             source: host.octets(),
             destination: peer.octets(),
@@ -595,8 +733,8 @@ mod tests {
         let network = Network { hosts, paths, ..Network::local(7, address(0, 3), 7471, 3) };
         let own = addresses(&network, network.address);
         assert_eq!(own, [Ipv4Addr::new(10, 0, 0, 3), Ipv4Addr::new(10, 1, 0, 3)]);
-        let sides = Sides { own, peers: addresses(&network, address(0, 1)) };
-        let egress = program(Direction::Egress, &sides, 7471, Impact::Lost(ALL));
+        let sides = Sides { own, peers: addresses(&network, address(0, 1)), ..gateways() };
+        let egress = program(Hook::Egress, &sides, Impact::Lost(ALL));
         let packet = |net: u8, from: u8, to: u8| Packet {
             source: [10, net, 0, from],
             destination: [10, net, 0, to],

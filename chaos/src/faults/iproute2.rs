@@ -1,17 +1,54 @@
 //! Programs of iproute2.
 
-use std::process::{Command, Output, Stdio};
+use std::io::{self, Write as _};
+use std::process::{Child, Command, Output, Stdio};
 
-fn run(program: &str, arguments: &str) -> Result<Output, String> {
-    let ran = Command::new(program).args(arguments.split(' ')).stdin(Stdio::null()).output();
-    ran.map_err(|error| format!("{program} (package iproute2) cannot be run: {error}"))
+fn absent(program: &str, error: &io::Error) -> String {
+    format!("{program} (package iproute2) cannot be run: {error}")
 }
 
 /// What a command prints.
 pub(super) fn shown(program: &str, arguments: &str) -> Result<String, String> {
-    let ran = run(program, arguments)?;
+    let ran = Command::new(program).args(arguments.split(' ')).stdin(Stdio::null()).output();
+    let ran = ran.map_err(|error| absent(program, &error))?;
     if ran.status.success() {
         return Ok(String::from_utf8_lossy(&ran.stdout).into_owned());
     }
     Err(format!("`{program} {arguments}` failed: {}", String::from_utf8_lossy(&ran.stderr).trim()))
+}
+
+/// A program that waits for its commands: starting it takes longer than carrying them out.
+#[derive(Debug)]
+pub(super) struct Waiting(Option<Child>);
+
+impl Waiting {
+    /// Starts it. It continues after a command that fails.
+    pub(super) fn start(program: &str) -> Result<Self, String> {
+        let started = Command::new(program)
+            .args(["-force", "-batch", "-"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        started.map(|child| Self(Some(child))).map_err(|error| absent(program, &error))
+    }
+
+    /// Has it carry them out, once.
+    pub(super) fn run(&mut self, commands: &str) -> io::Result<Output> {
+        let mut child = self.0.take().ok_or_else(|| io::Error::other("it has run already"))?;
+        if let Some(mut stdin) = child.stdin.take() {
+            stdin.write_all(commands.as_bytes())?;
+        }
+        child.wait_with_output()
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            // Without commands it ends by itself as well.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
 }

@@ -12,7 +12,7 @@ impl LinkFault for LinkError {
     const NAME: &'static str = "link-error";
     const EFFECT: Effect = Effect::Unreachable;
 
-    fn links(&self, _island: u8) -> Links {
-        Links { operations_fail: true, ..Links::default() }
+    fn links(&self, _island: u8) -> Option<Links> {
+        Some(Links { operations_fail: true, ..Links::default() })
     }
 }

@@ -1,11 +1,11 @@
 //! Common part of the network faults. A drill file names the layer: `fabric` impairs the links of a
-//! region over shared memory, `host` the network between the hosts of a cluster over IP.
+//! region over shared memory, `host` the network between the hosts of a cluster.
 
 use super::fault::{Armed, Arming, Effect, Fault, Key, Planning, Scope, Simulated};
-use super::host_network::{self, Impact};
-use super::order::{Injection, Links, TargetKind};
+use super::host_network::{self, BURST, DELAY, Impact, LOSE};
+use super::order::{Direction, Injection, Links, TargetKind};
 use super::record::{Record, Undone};
-use obol_config::{Problems, Section};
+use obol_config::{Problem, Problems, Section};
 use obol_fabric::Nanos;
 use obol_fabric::host::{Cluster, Impairment};
 use serde_json::json;
@@ -19,10 +19,15 @@ const IMPAIR: &str = "impair";
 pub(super) trait LinkFault: fmt::Debug + Default + Send + Sync + 'static {
     const NAME: &'static str;
     const EFFECT: Effect;
-    const SIMULATED: Option<Simulated> = None;
 
-    /// The impairment of a target's links. Targets of one fault still reach each other.
-    fn links(&self, island: u8) -> Links;
+    /// The impairment of a target's links; `None` if it exists between hosts only. Targets of one fault
+    /// still reach each other.
+    fn links(&self, island: u8) -> Option<Links>;
+
+    /// Its equivalent in a simulated cluster.
+    fn simulated(&self, _direction: Direction) -> Option<Simulated> {
+        None
+    }
 
     /// What it does to packets between hosts; `None` if it exists in the fabric only.
     fn between_hosts(&self) -> Option<Impact> {
@@ -59,17 +64,19 @@ enum Layer {
 pub(super) struct Network<T> {
     fault: T,
     layer: Layer,
+    direction: Direction,
 }
 
 impl<T: LinkFault> Network<T> {
     pub(super) const fn of(fault: T) -> Self {
-        Self { fault, layer: Layer::Fabric }
+        Self { fault, layer: Layer::Fabric, direction: Direction::Both }
     }
 
     /// The layers of this fault.
     fn layers() -> Vec<(&'static str, Layer)> {
+        let fabric = T::default().links(0).map(|_| ("fabric", Layer::Fabric));
         let host = T::default().between_hosts().map(|_| ("host", Layer::Host));
-        [("fabric", Layer::Fabric)].into_iter().chain(host).collect()
+        fabric.into_iter().chain(host).collect()
     }
 }
 
@@ -81,7 +88,7 @@ impl<T: LinkFault> Fault for Network<T> {
     fn describe(&self) -> String {
         match self.layer {
             Layer::Fabric => self.fault.describe(),
-            Layer::Host => format!("{} between hosts", self.fault.describe()),
+            Layer::Host => format!("{} between hosts{}", self.fault.describe(), one_way(self.direction)),
         }
     }
 
@@ -99,27 +106,50 @@ impl<T: LinkFault> Fault for Network<T> {
     fn keys(&self) -> Vec<Key> {
         let names: Vec<&str> = Self::layers().iter().map(|(name, _)| *name).collect();
         let layer = Key { name: "layer", schema: json!({ "enum": names }), doc: "where it is injected" };
-        T::own_keys().into_iter().chain([layer]).collect()
+        let directions: Vec<&str> = Direction::ALL.iter().map(|(name, _)| *name).collect();
+        let direction = Key {
+            name: "direction",
+            schema: json!({ "enum": directions }),
+            doc: "which packets of the targets' hosts it hits, by default both",
+        };
+        let one_way = T::default().between_hosts().map(|_| direction);
+        T::own_keys().into_iter().chain([layer]).chain(one_way).collect()
     }
 
     fn parse(&self, section: &mut Section<'_, '_>, problems: &mut Problems) -> Arc<dyn Fault> {
         let layers = Self::layers();
         let layer = section.choice("layer", &layers, problems).map(|at| at.value);
         let wanted = match layers[..] {
-            [_] => "\"fabric\": it exists over shared memory only",
-            _ => "\"fabric\" over shared memory, \"host\" between the hosts of a cluster over IP",
+            [(_, Layer::Fabric)] => "\"fabric\": it exists over shared memory only",
+            [_] => "\"host\": it exists between the hosts of a cluster only",
+            _ => "\"fabric\" over shared memory, \"host\" between the hosts of a cluster",
         };
-        let layer = section.need("layer", wanted, layer).unwrap_or(Layer::Fabric);
-        Arc::new(Self { fault: T::parse_own(section, problems), layer })
+        let layer = section.need("layer", wanted, layer);
+        let direction = match T::default().between_hosts() {
+            Some(_) => section.choice("direction", Direction::ALL, problems),
+            None => None,
+        };
+        if let Some(at) =
+            direction.as_ref().filter(|at| layer == Some(Layer::Fabric) && at.value != Direction::Both)
+        {
+            let rule = "a direction is one of packets, layer = \"host\"; with layer = \"fabric\" whole operations are impaired";
+            let found = format!("direction is {:?}", at.value.name());
+            problems.add(at.at, Problem::Conflict { rule, found });
+        }
+        let direction = direction.map_or(Direction::Both, |at| at.value);
+        let fault = T::parse_own(section, problems);
+        Arc::new(Self { fault, layer: layer.unwrap_or(Layer::Fabric), direction })
     }
 
     fn refusal(&self, planning: Planning<'_>) -> Option<&'static str> {
         if self.layer == Layer::Host {
-            return host_network::refusal(planning.deployment);
+            // There each process is on a host of its own.
+            return (!planning.simulated).then(|| host_network::refusal(planning.deployment)).flatten();
         }
         if planning.deployment.has_devices() {
             return Some(
-                "the links of this cluster belong to its RDMA device, which a drill cannot impair; netem can (tests/vm)",
+                "the links of this cluster belong to its RDMA device, which a drill cannot impair; see layer = \"host\" \
+                 for a device in software, and kind = \"nic-down\"",
             );
         }
         if planning.deployment.network.is_some() {
@@ -132,18 +162,27 @@ impl<T: LinkFault> Fault for Network<T> {
     }
 
     fn simulated(&self) -> Option<Simulated> {
-        T::SIMULATED.filter(|_| self.layer == Layer::Fabric)
+        self.fault.simulated(self.direction)
     }
 
     fn orders(&self) -> &'static [&'static str] {
-        &[IMPAIR, host_network::LOSE, host_network::DELAY]
+        match self.fault.links(0) {
+            Some(_) => &[IMPAIR, LOSE, DELAY],
+            None => &[BURST],
+        }
     }
 
     fn order(&self, island: u8) -> Injection {
-        match (self.layer, self.fault.between_hosts()) {
-            (Layer::Host, Some(impact)) => impact.order(),
-            _ => Injection::new(IMPAIR).with("links", &self.fault.links(island)),
+        match (self.fault.links(island), self.fault.between_hosts()) {
+            (links, Some(impact)) if self.layer == Layer::Host || links.is_none() => {
+                impact.order(self.direction)
+            }
+            (links, _) => Injection::new(IMPAIR).with("links", &links.unwrap_or_default()),
         }
+    }
+
+    fn hits_host(&self, order: &Injection) -> bool {
+        host_network::is_ordered(order)
     }
 
     fn takes_out(&self, order: &Injection) -> bool {
@@ -181,6 +220,15 @@ impl<T: LinkFault> Fault for Network<T> {
                 undone.done.push(format!("the links of {name} were restored"));
             }
         }
+    }
+}
+
+/// What is said of a fault in one direction.
+const fn one_way(direction: Direction) -> &'static str {
+    match direction {
+        Direction::In => ", of what reaches them",
+        Direction::Out => ", of what they send",
+        Direction::Both => "",
     }
 }
 

@@ -1,9 +1,9 @@
 //! A share of the datagrams is lost.
 
-use super::fault::{Effect, Key};
+use super::fault::{Effect, Key, Simulated};
 use super::host_network::{self, Impact};
 use super::links::LinkFault;
-use super::order::Links;
+use super::order::{Direction, Links};
 use obol_config::{Problems, Section};
 use serde_json::json;
 
@@ -22,8 +22,13 @@ impl LinkFault for Loss {
         Some(Impact::Lost(u32::from(self.percent) * host_network::ALL / 100))
     }
 
-    fn links(&self, _island: u8) -> Links {
-        Links { loss_percent: self.percent, ..Links::default() }
+    fn links(&self, _island: u8) -> Option<Links> {
+        Some(Links { loss_percent: self.percent, ..Links::default() })
+    }
+
+    fn simulated(&self, direction: Direction) -> Option<Simulated> {
+        let lost = u32::from(self.percent) * host_network::ALL / 100;
+        Some(Simulated::Degrade(direction, 0, [0, 0, lost, lost]))
     }
 
     fn describe(&self) -> String {

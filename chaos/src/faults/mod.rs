@@ -5,14 +5,17 @@
 //! [`KINDS`]. The trait is in `fault`, orders in `order`, and what is undone in `record`. Common
 //! parts are in `links`, `host_network`, `host_delay`, `iproute2`, `load` and `realtime`.
 
+mod burst;
 mod clock_step;
 mod cpu_hog;
 mod delay;
 mod fault;
 mod freeze;
+mod host_crash;
 mod host_delay;
 pub mod host_network;
 mod iproute2;
+mod kernel_stall;
 mod kill;
 mod link_error;
 mod links;
@@ -20,15 +23,16 @@ mod load;
 mod loss;
 mod memory_pressure;
 mod multicast_loss;
+mod nic_down;
 pub mod order;
 mod partition;
 mod realtime;
 mod record;
 
-pub use fault::{Armed, Arming, COMMON_KEYS, Effect, Fault, Key, Planning, Scope, Simulated};
+pub use fault::{Allowed, Armed, Arming, COMMON_KEYS, Effect, Fault, Key, Planning, Scope, Simulated};
 pub use kill::Kill;
 pub use realtime::ClockStep;
-pub use record::{Filters, Record, Undone};
+pub use record::{Filters, Interface, Record, Undone};
 
 use links::Network;
 use obol_fabric::host::Cluster;
@@ -42,9 +46,13 @@ pub static KINDS: &[&dyn Fault] = &[
     &Network::of(partition::Partition),
     &Network::of(delay::Delay::NONE),
     &Network::of(loss::Loss { percent: 0 }),
+    &Network::of(burst::Burst(host_network::Bursts { enter: 0, leave: 0, lost: 0, lost_between: 0 })),
     &Network::of(multicast_loss::MulticastLoss),
     &Network::of(link_error::LinkError),
     &clock_step::ClockStep::NONE,
+    &nic_down::NicDown { interface: None },
+    &kernel_stall::KernelStall,
+    &host_crash::HostCrash::REBOOT,
 ];
 
 /// The kind of this name.

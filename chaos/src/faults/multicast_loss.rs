@@ -12,7 +12,7 @@ impl LinkFault for MulticastLoss {
     const NAME: &'static str = "multicast-loss";
     const EFFECT: Effect = Effect::Degraded;
 
-    fn links(&self, _island: u8) -> Links {
-        Links { multicast_lost: true, ..Links::default() }
+    fn links(&self, _island: u8) -> Option<Links> {
+        Some(Links { multicast_lost: true, ..Links::default() })
     }
 }

@@ -86,6 +86,17 @@ pub struct TargetProcess {
 }
 
 named_enum! {
+    /// Which packets of its targets a fault hits.
+    Direction {
+        /// Those that reach them.
+        In = "in",
+        /// Those that they send.
+        Out = "out",
+        Both = "both",
+    }
+}
+
+named_enum! {
     /// The kind of process.
     TargetKind {
         /// An application.

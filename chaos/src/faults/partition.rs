@@ -3,7 +3,7 @@
 use super::fault::{Effect, Simulated};
 use super::host_network::{self, Impact};
 use super::links::LinkFault;
-use super::order::Links;
+use super::order::{Direction, Links};
 
 /// The fault.
 #[derive(Clone, Copy, Debug, Default)]
@@ -12,13 +12,16 @@ pub(super) struct Partition;
 impl LinkFault for Partition {
     const NAME: &'static str = "partition";
     const EFFECT: Effect = Effect::Unreachable;
-    const SIMULATED: Option<Simulated> = Some(Simulated::Partition);
 
     fn between_hosts(&self) -> Option<Impact> {
         Some(Impact::Lost(host_network::ALL))
     }
 
-    fn links(&self, island: u8) -> Links {
-        Links { island, ..Links::default() }
+    fn links(&self, island: u8) -> Option<Links> {
+        Some(Links { island, ..Links::default() })
+    }
+
+    fn simulated(&self, direction: Direction) -> Option<Simulated> {
+        Some(Simulated::Partition(direction))
     }
 }

@@ -18,6 +18,9 @@ pub struct Record {
     /// Packet filters that it may have set.
     #[serde(default)]
     pub filters: Vec<Filters>,
+    /// Interfaces that it may have set down.
+    #[serde(default)]
+    pub interfaces: Vec<Interface>,
     /// A possible step of the host's clock.
     #[serde(default)]
     pub clock: Option<ClockStep>,
@@ -47,6 +50,15 @@ pub struct Filters {
     pub(super) device: Option<String>,
 }
 
+/// An interface as it was before a fault.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Interface {
+    pub(super) name: String,
+    /// Its routes that the kernel does not make again.
+    pub(super) routes: Vec<String>,
+}
+
 impl Record {
     /// A record of a fault agent that has done nothing yet.
     pub const fn new(fault_agent: (u32, u64), restart: Vec<String>) -> Self {
@@ -55,6 +67,7 @@ impl Record {
             frozen: Vec::new(),
             impaired: Vec::new(),
             filters: Vec::new(),
+            interfaces: Vec::new(),
             clock: None,
             restart,
         }
@@ -68,8 +81,9 @@ impl Record {
             .filters
             .iter()
             .map(|filters| format!("packets of the cluster may be dropped or late on {}", filters.interface));
+        let interfaces = self.interfaces.iter().map(|one| format!("{} may be down", one.name));
         let clock = self.clock.iter().map(|_| "the clock of this host may be wrong".to_owned());
         let restart = self.restart.iter().map(|name| format!("{name} may be down"));
-        frozen.chain(impaired).chain(filters).chain(clock).chain(restart).collect()
+        frozen.chain(impaired).chain(filters).chain(interfaces).chain(clock).chain(restart).collect()
     }
 }

@@ -194,6 +194,26 @@ fn contradictions_are_rejected_with_the_reason() {
         assert!(said.contains("layer") && said.contains("fabric"), "{said}");
     }
     assert!(layer("partition", "hosts").ends_with("did you mean host?"));
+    let burst = "kind = \"burst\", enter = 1, leave = 9, for = \"1s\", layer = \"fabric\"";
+    assert!(said(&[("kind = \"kill\", signal = \"KILL\"", burst)]).contains("layer"));
+    let fault = |fault: &str| said(&[("kind = \"kill\", signal = \"KILL\"", fault)]);
+    let one_way = |layer: &str| {
+        fault(&format!("kind = \"partition\", for = \"1s\", direction = \"in\", layer = \"{layer}\""))
+    };
+    assert!(one_way("fabric").contains("a direction is one of packets"), "{}", one_way("fabric"));
+    for missing in ["enter", "leave"] {
+        let keys: String = ["enter", "leave"]
+            .iter()
+            .filter(|key| **key != missing)
+            .map(|key| format!(", {key} = 5"))
+            .collect();
+        let said = fault(&format!("kind = \"burst\", layer = \"host\", for = \"1s\"{keys}"));
+        assert!(said.contains(&format!("missing key step.fault.{missing}")), "{said}");
+    }
+    let crash = fault("kind = \"host-crash\"");
+    assert!(crash.contains("it is crashed once") && crash.contains("count is 300"), "{crash}");
+    let removed = fault("kind = \"kernel-stall\", for = \"1ms\", expect = \"removed\"");
+    assert!(removed.contains("an expectation is of targets"), "{removed}");
     let hog = "{ kind = \"cpu-hog\", threads = 1, for = \"1s\" }, ".repeat(65);
     let whole = "{ kind = \"kill\", signal = \"KILL\", target = [\"app\", \"coord\", \"cache\"] }";
     assert!(

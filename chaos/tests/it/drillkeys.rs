@@ -30,6 +30,8 @@ keep_lease_caches = 1
 deny_hosts = ["prod-*"]
 require_confirm = true
 allow_clock_step = true
+allow_nic_down = true
+allow_kernel_stall = true
 allow_undetected = true
 dead_man = "2s"
 require_approval = true
@@ -59,6 +61,10 @@ fault = [
     { kind = "memory-pressure", mebibytes = 5, for = "1s" },
     { kind = "clock-step", by = "1s", for = "1s" },
     { kind = "freeze", for = "1s", target = "node" },
+    { kind = "partition", layer = "host", direction = "in", for = "1s", target = "node" },
+    { kind = "burst", layer = "host", enter = 2, leave = 100, lost = 900, lost_between = 1, for = "1s", target = "node" },
+    { kind = "nic-down", interface = "eth1", for = "1s", target = "node" },
+    { kind = "kernel-stall", for = "10ms", expect = "tolerated", target = "one" },
 ]
 
 [[expect]]

@@ -1,7 +1,7 @@
 //! Drills in the simulator: shipped ones either pass or are rejected with the faults that the
 //! simulator lacks, the same drill gives the same result, and a mutant is caught.
 
-use obol_chaos::drillfile::{self, Drill, shipped};
+use obol_chaos::drillfile::{self, Drill, StepFault, shipped};
 use obol_chaos::drills::{Journal, Options, RunError, Verdict, simulate};
 use obol_fabric::Name;
 use obol_membership::ActiveMutant;
@@ -14,7 +14,10 @@ const COUNT: u32 = 5;
 
 fn run(drill: &Drill, mutant: ActiveMutant) -> Result<Journal, RunError> {
     let profile = Profile::builtin("laptop").expect("a profile");
-    let options = Options { count: Some(COUNT), ..Options::new(PathBuf::new()) };
+    // An operator has to undo a crash.
+    let crashes = drill.steps.iter().flat_map(|step| &step.faults).any(StepFault::crashes_hosts);
+    let count = if crashes { 1 } else { COUNT };
+    let options = Options { count: Some(count), ..Options::new(PathBuf::new()) };
     simulate(drill, profile, mutant, &options, |_| true)
 }
 
@@ -141,4 +144,49 @@ fn a_short_pause_passes_only_where_it_is_to_be_tolerated_and_a_long_one_only_whe
     }
     let unjudged = run(&pause("30s", ""), ActiveMutant::NONE).expect("it runs");
     assert_eq!(unjudged.verdict, Verdict::Void, "without a bound nothing is judged");
+}
+
+/// A drill with one fault at the host of an agent, which in the simulator is the agent's own.
+fn at_host(fault: &str, guards: &str) -> Drill {
+    let text = format!(
+        "[drill]\nschema = 1\nid = \"host\"\ntitle = \"t\"\nenvironment = \"local\"\nrepeat = {{ count = 5 }}\n\
+         [guards]\n{guards}\n[targets]\na = {{ kind = \"agent\", select = \"one\" }}\n\
+         [[steady]]\nprobe = \"processes.up\"\n[[step]]\nname = \"s\"\nfault = {{ {fault}, target = \"a\" }}\n"
+    );
+    drillfile::parse(&text, "host").unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn a_host_that_is_cut_off_in_one_direction_is_excluded_and_one_that_loses_a_few_packets_is_not() {
+    let judged =
+        |fault: &str, guards: &str| run(&at_host(fault, guards), ActiveMutant::NONE).expect("it runs");
+    for direction in ["in", "out", "both"] {
+        let cut =
+            format!("kind = \"partition\", layer = \"host\", direction = \"{direction}\", for = \"1500ms\"");
+        let journal = judged(&cut, "");
+        assert_eq!(journal.verdict, Verdict::Passed, "{direction}: {journal:#?}");
+        // The agent and the app in its seat.
+        assert!(journal.trials.iter().all(|trial| trial.failed == 2), "{direction}: {journal:#?}");
+        // The same is said to be wrong where it has to be tolerated.
+        let tolerated = judged(&format!("{cut}, expect = \"tolerated\""), "");
+        assert_eq!(tolerated.verdict, Verdict::Failed, "{direction}: {tolerated:#?}");
+    }
+    let burst =
+        "kind = \"burst\", layer = \"host\", enter = 5, leave = 100, for = \"1s\", expect = \"tolerated\"";
+    let slow = "kind = \"delay\", layer = \"host\", by = \"200us\", direction = \"out\", for = \"1s\", expect = \"tolerated\"";
+    for fault in [burst, slow] {
+        let journal = judged(fault, "");
+        assert_eq!(journal.verdict, Verdict::Passed, "{fault}: {journal:#?}");
+    }
+    // One that is too slow for its leases is not tolerated.
+    let late = judged(&slow.replace("200us", "2s").replace("\"1s\"", "\"3s\""), "");
+    assert_eq!(late.verdict, Verdict::Failed, "{late:#?}");
+}
+
+#[test]
+fn a_host_that_crashes_is_excluded_and_left_to_an_operator() {
+    let journal = run(&load("host-crash"), ActiveMutant::NONE).expect("it runs");
+    assert_eq!((journal.verdict, journal.trials.len()), (Verdict::Passed, 1), "{journal:#?}");
+    assert_eq!(journal.trials[0].failed, 2, "{journal:#?}");
+    assert!(journal.remarks.iter().any(|remark| remark.contains("but an operator")), "{journal:#?}");
 }

@@ -21,8 +21,8 @@ use obol_observe::sampling::data::Data;
 use obol_observe::sampling::sample::{Cost, Sample};
 use obol_observe::table;
 use obol_observe::{
-    Gateway, Health, ObservedEvent, Observer, Snapshot, certificate_days, certificate_warning,
-    examine_keys, judge, least_duties, warnings,
+    Gateway, Health, ObservedEvent, Observer, Snapshot, certificate_days, certificate_warning, examine_keys,
+    judge, least_duties, warnings,
 };
 use obol_term::output::{self, Failure};
 use serde::Serialize;

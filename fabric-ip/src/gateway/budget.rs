@@ -31,7 +31,7 @@ pub(super) const WATCHES_MAX: usize = 1024;
 pub(super) const WATCHES_OF_HOST_MAX: usize = 4096;
 /// Changes of watches that wait for the watching thread: further requests of the budget wait.
 const COMMANDS_MAX: usize = 256;
-/// Questions without an answer. The gateway's program takes them one after the other.
+/// Questions without an answer. The gateway's program has a thread for each.
 pub(super) const QUESTIONS_MAX: usize = 4;
 
 /// Descriptors beside those for other hosts: files, regions, processes that are watched.

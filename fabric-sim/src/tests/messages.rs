@@ -76,3 +76,38 @@ fn what_is_too_long_or_for_a_predecessor_is_lost() {
     assert!(world.machine(1).datagrams().is_empty());
     assert_eq!(world.counter(0, FabricCounter::DatagramsLost), 1);
 }
+
+#[test]
+fn a_degraded_direction_is_late_and_loses_datagrams_in_bursts_and_the_other_one_does_not() {
+    const SENT: u64 = 20_000;
+    let mut world = world(2, Network::default(), 3);
+    // A tenth of the time it is bad, for ten datagrams in a row, and loses all of them.
+    let how = Degraded { delay: 50 * MILLI, turns: [11, 100], lost: [0, 1000] };
+    world.degrade(0, 1, how);
+    for n in 0..SENT {
+        for (from, to) in [(0, 1), (1, 0)] {
+            post(&mut world, from, |port| port.send(Address::region(to), &n.to_le_bytes()));
+        }
+        pass(&mut world, 500);
+    }
+    let numbers = |world: &World<Probe>, node| -> Vec<u64> {
+        let all = world.machine(node).datagrams();
+        let mut all: Vec<u64> =
+            all.iter().map(|bytes| u64::from_le_bytes(bytes[..].try_into().expect("eight bytes"))).collect();
+        all.sort_unstable();
+        all
+    };
+    let before = numbers(&world, 1).len() as u64;
+    pass(&mut world, 100 * MILLI);
+    let (there, back) = (numbers(&world, 1), numbers(&world, 0));
+    assert_eq!(back.len() as u64, SENT);
+    assert!(there.len() as u64 > before, "some were still on the way");
+    let lost = SENT - there.len() as u64;
+    assert!((SENT / 15..SENT / 6).contains(&lost), "{lost} of {SENT} were lost");
+    let gaps = there.windows(2).filter(|pair| pair[1] > pair[0] + 1).count() as u64;
+    assert!(lost > 5 * gaps, "{lost} were lost in {gaps} bursts");
+    world.degrade(0, 1, Degraded::default());
+    post(&mut world, 0, |port| port.send(Address::region(1), &SENT.to_le_bytes()));
+    pass(&mut world, MILLI);
+    assert_eq!(numbers(&world, 1).last(), Some(&SENT));
+}

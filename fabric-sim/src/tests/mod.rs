@@ -6,7 +6,7 @@ mod processes;
 mod runs;
 mod seats;
 
-use super::{Clock, Network, World};
+use super::{Clock, Degraded, Network, World};
 use obol_fabric::contract::{
     Completion, Event, Evidence, Fabric, LinkError, Machine, Remote, SeatRequest, Token,
 };

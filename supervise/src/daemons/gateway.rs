@@ -80,13 +80,20 @@ fn annotate(
     Ok(())
 }
 
-/// Carries out what other hosts ask this one to do, such as to halt drills, and answers.
+/// Carries out what other hosts ask this one to do, such as to halt drills, and answers. A question that
+/// takes long holds up no other: a host may have few without an answer.
 fn answer(dir: &Path, received: Receiver<Question>, answers: Answers) -> Result<(), Failure> {
     let dir = dir.to_owned();
     let carry_out = move || {
         for question in received {
-            let answer = answers(&dir, question.bytes());
-            question.answer(answer);
+            let dir = dir.clone();
+            let carried_out = std::thread::Builder::new().name("obol-answer".to_owned()).spawn(move || {
+                let answer = answers(&dir, question.bytes());
+                question.answer(answer);
+            });
+            if let Err(error) = carried_out {
+                tracing::warn!(target: "gateway", "a question of another host is not answered: {error}");
+            }
         }
     };
     std::thread::Builder::new().name("obol-answers".to_owned()).spawn(carry_out).map_err(Failure::failed)?;

@@ -1,6 +1,7 @@
 //! The protocol between runner and fault agent: lines of JSON over an authenticated channel.
 
 use crate::drillfile::guards::Keep;
+use crate::faults::Allowed;
 use crate::faults::order::Injection;
 use obol_supervise::control::LINE_BYTES_MAX;
 use serde::{Deserialize, Serialize};
@@ -69,8 +70,9 @@ pub struct Arm {
     pub keep_lease_caches: u32,
     /// Host names that are never touched.
     pub deny_hosts: Vec<String>,
-    /// Whether the host's clock may jump.
-    pub allow_clock_step: bool,
+    /// What may happen to all programs of the host.
+    #[serde(default)]
+    pub allowed: Allowed,
     /// The injections on the cue, in this order.
     pub injections: Vec<Injection>,
     /// The victims that other fault agents make unavailable on the same cue.

@@ -153,7 +153,7 @@ impl Machine for Listener {
         // Between two injections there is only one clock reading and one system call.
         let mut results = Vec::with_capacity(cue.injections.len());
         for injection in &mut cue.injections {
-            results.push((clock::now(), injection.armed.inject()));
+            results.push((clock::now() + injection.armed.lead(), injection.armed.inject()));
         }
         if let Some(core_warmer) = &cue.core_warmer {
             core_warmer.stop();

@@ -27,6 +27,8 @@ pub struct How {
     pub undo_early: bool,
     /// Another host on which the fault agent injects.
     pub ssh: Option<Ssh>,
+    /// The names of the hosts that may be crashed.
+    pub crash: Vec<String>,
     /// How other hosts of the cluster are reached.
     pub login: Login,
     /// What is checked and logged.
@@ -52,7 +54,7 @@ pub fn report(line: &progress::Line) {
 }
 
 fn watched(drill: &Drill, how: How, stop: Arc<AtomicBool>) -> Result<Watched, Failure> {
-    let How { count, undo_early, ssh, login, accountable, progress: as_lines } = how;
+    let How { count, undo_early, ssh, crash, login, accountable, progress: as_lines } = how;
     let program = this_program::file().map_err(Failure::failed)?;
     let on_wait: fn(&Drill, &[String]) = |drill, reasons| {
         // As below.
@@ -70,6 +72,7 @@ fn watched(drill: &Drill, how: How, stop: Arc<AtomicBool>) -> Result<Watched, Fa
         count,
         undo_early,
         ssh,
+        crash,
         login,
         accountable,
         on_progress: as_lines.then_some(report as fn(&progress::Line)),

@@ -17,6 +17,7 @@ use crate::drills::agent::ssh::Login;
 use crate::drills::agent::undo_record::records;
 use crate::drills::agent::{switch, undo};
 use crate::drills::victims::select::{Chosen, Supervisor};
+use crate::faults::Allowed;
 use crate::faults::Record;
 use obol_fabric::{Instant, Nanos};
 use obol_node::Site;
@@ -72,6 +73,8 @@ pub(super) struct Live {
     dead_man: Nanos,
     /// The fault agents, by the number of their host; started when they are first needed.
     agents: BTreeMap<u8, Remote>,
+    /// Those of hosts that have crashed. Closing their channels earlier would end them before their hosts.
+    crashed: Vec<Remote>,
     /// The parts of the hosts in the current step.
     armed: BTreeMap<u8, Part>,
     /// The token of the next cue.
@@ -106,6 +109,7 @@ impl Live {
             options: options.clone(),
             dead_man: drill.guards.dead_man,
             agents: BTreeMap::new(),
+            crashed: Vec::new(),
             armed: BTreeMap::new(),
             token: None,
         };
@@ -170,7 +174,7 @@ impl Live {
                 keep_acceptors: guards.keep_acceptors,
                 keep_lease_caches: guards.keep_lease_caches,
                 deny_hosts: guards.deny_hosts.clone(),
-                allow_clock_step: guards.allow_clock_step,
+                allowed: Allowed { crash: self.options.crash.clone(), ..guards.allowed.clone() },
                 injections: part.injections.clone(),
                 elsewhere: elsewhere(&self.armed, *host),
                 restart: part.restart.clone(),
@@ -312,6 +316,13 @@ impl System for Live {
                 Reply::Expired => late.push(host),
                 other => return Err(RemoteError::Answer(other).into()),
             }
+        }
+        // Nobody is left to be told anything on a host that crashes.
+        let ends = |(host, part): &(&u8, &Part)| part.crashes && !late.contains(host);
+        let crashed: Vec<u8> = self.armed.iter().filter(ends).map(|(host, _)| *host).collect();
+        for host in crashed {
+            self.armed.remove(&host);
+            self.crashed.extend(self.agents.remove(&host));
         }
         let Some(first) = stamps.iter().map(|stamp| stamp.at).min() else {
             self.armed.clear();

@@ -20,6 +20,8 @@ pub struct Options {
     pub undo_early: bool,
     /// The host of the fault agent, if it is another one and the cluster has only one.
     pub ssh: Option<Ssh>,
+    /// The names of the hosts that may be crashed, as the operator has typed them.
+    pub crash: Vec<String>,
     /// How the fault agents of a cluster's other hosts are started.
     pub login: Login,
     /// What is checked and logged of the operator's request.
@@ -41,6 +43,7 @@ impl Options {
             program,
             undo_early: false,
             ssh: None,
+            crash: Vec::new(),
             login: Login::new(),
             accountable,
             on_progress: None,

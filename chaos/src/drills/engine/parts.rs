@@ -20,6 +20,8 @@ pub(super) struct Part {
     silent: Vec<OtherVictim>,
     /// Those to restart if the runner cannot.
     pub(super) restart: Vec<String>,
+    /// Whether the host ends.
+    pub(super) crashes: bool,
     /// Whether something was started again on this host.
     pub(super) restarted: bool,
 }
@@ -59,7 +61,9 @@ pub(super) fn parts<S: Subject>(
                 hosts.dedup();
                 let order = order.with("peers", &others(subject, &hosts));
                 for host in hosts {
-                    parts.entry(host).or_default().injections.push(order.clone());
+                    let part = parts.entry(host).or_default();
+                    part.injections.push(order.clone());
+                    part.crashes |= fault.crashes_hosts();
                 }
             }
             Scope::Process | Scope::Links => {

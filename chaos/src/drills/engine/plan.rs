@@ -98,19 +98,21 @@ pub fn plan<S: Subject>(
     supervisor: &Supervisor,
     number: u32,
 ) -> Plan {
-    let mut guards = vec![guard::environment(drill.environment.as_str(), subject.deployment())];
+    let deployment = subject.deployment();
+    let simulated = *supervisor == Supervisor::Simulator;
+    let mut guards = vec![guard::environment(drill.environment.as_str(), deployment)];
     let mut steps = Vec::new();
     for step in &drill.steps {
         guards.extend(
             step.faults
                 .iter()
-                .map(|fault| guard::supported(drill, fault, subject.deployment()))
+                .map(|fault| guard::supported(drill, fault, deployment, simulated))
                 .filter(|answer| !answer.allows),
         );
         guards.extend(
             step.faults
                 .iter()
-                .filter_map(|fault| guard::detection(fault, &drill.guards, snapshot, subject.deployment())),
+                .filter_map(|fault| guard::detection(fault, &drill.guards, snapshot, deployment)),
         );
         let (chosen, refusal) = match choose(drill, step, snapshot, supervisor, number) {
             Ok(chosen) => (chosen, None),
@@ -126,8 +128,10 @@ pub fn plan<S: Subject>(
             .flat_map(|f| of_fault(&f.targets))
             .collect();
         guards.extend(guard::check(&drill.guards, snapshot, &out, chosen.len()));
-        let own = subject.deployment().own_host();
-        let cut = step.faults.iter().filter(|fault| fault.hits_hosts() && fault.kind.effect().takes_out());
+        let own = deployment.own_host();
+        let wide = || step.faults.iter().filter(move |fault| fault.hits_hosts() && !simulated);
+        guards.extend(wide().filter_map(|fault| guard::spared(fault, &of_fault(&fault.targets), deployment)));
+        let cut = wide().filter(|fault| fault.kind.effect().takes_out());
         if cut.flat_map(|fault| of_fault(&fault.targets)).any(|c| c.process.host == own) {
             let says = "this host would be cut off, and with it the runner; run the drill on another host";
             guards.push(Answer { guard: "means", allows: false, says: says.to_owned() });

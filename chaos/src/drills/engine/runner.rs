@@ -34,9 +34,12 @@ use obol_membership::Timing;
 use obol_membership::holds::JoinHolds;
 use obol_node::FileLock;
 use obol_observe::{Health, Observer, Process, Snapshot};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+/// What undoes a crash.
+const BY_OPERATOR: &str = "nothing undoes that but an operator, who starts it and its processes again";
 /// How long the steady state may take to hold once the cluster is healthy.
 const CONVERGENCE_TIMEOUT: Nanos = Nanos::from_secs(2);
 
@@ -422,7 +425,11 @@ impl<'a, S: System> Runner<'a, S> {
         allowed(plan(self.drill, self.system.subject(), &before, &supervisor, turn))?;
         self.bystanders.hit(&chosen, &before);
         let restart = self.restart(step, &chosen);
-        let stays_down = |c: &Chosen| !c.supervised && step.faults.iter().any(|fault| fault.ends(&c.target));
+        let crashes = |c: &Chosen| {
+            step.faults.iter().any(|fault| fault.crashes_hosts() && fault.targets.contains(&c.target))
+        };
+        let stays_down =
+            |c: &Chosen| crashes(c) || !c.supervised && step.faults.iter().any(|fault| fault.ends(&c.target));
         self.leaves_down |= chosen.iter().any(stays_down);
         self.system.arm(self.drill, step, &chosen, &restart)?;
         let victims: Vec<String> = chosen.iter().map(|one| one.process.name.to_string()).collect();
@@ -440,6 +447,8 @@ impl<'a, S: System> Runner<'a, S> {
             return Ok(trial);
         };
         trial.stamps = stamps;
+        let hosts: BTreeSet<u8> = chosen.iter().filter(|c| crashes(c)).map(|c| c.process.host).collect();
+        self.remarks.extend(hosts.into_iter().map(|host| format!("host {host} was crashed: {BY_OPERATOR}")));
         self.report(number, step, Stage::Injected);
         let stop = self.stop.as_ref();
         let gone = self.system.agent_gone();
@@ -491,7 +500,7 @@ impl<'a, S: System> Runner<'a, S> {
     /// The processes that a step ends, that the drill restarts, and that the supervisor can start.
     fn restart(&self, step: &Step, chosen: &[Chosen]) -> Vec<Process> {
         let ends = |c: &&Chosen| {
-            let ends = step.faults.iter().any(|fault| fault.ends(&c.target));
+            let ends = step.faults.iter().any(|fault| fault.ends(&c.target) && !fault.crashes_hosts());
             ends && self.drill.rollback.restart.contains(&c.target)
         };
         let able = chosen.iter().filter(ends).filter(|c| c.supervised);
@@ -658,7 +667,7 @@ const fn extension(count: u32) -> u32 {
 /// afterwards.
 fn restores(drill: &Drill) -> bool {
     let faults = drill.steps.iter().flat_map(|step| &step.faults);
-    let mut killed = faults.filter(|f| f.kind.effect().ends()).flat_map(|f| &f.targets);
+    let mut killed = faults.filter(|f| f.kind.effect().ends() && !f.crashes_hosts()).flat_map(|f| &f.targets);
     let Rollback { strategy, restart } = &drill.rollback;
     killed.all(|target| *strategy == Strategy::Always && restart.contains(target))
 }

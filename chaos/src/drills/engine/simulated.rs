@@ -10,6 +10,7 @@ use crate::drillfile::{Drill, Step, TargetKind};
 use crate::drills::agent::channel::Stamp;
 use crate::drills::victims::select::{Chosen, Supervisor};
 use crate::faults::Simulated;
+use crate::faults::order::Direction;
 use obol_campaign::{Act, Cluster, NodeSeat};
 use obol_fabric::{Instant, Nanos};
 use obol_membership::ActiveMutant;
@@ -75,6 +76,20 @@ struct Armed {
 
 /// The acts that inject a fault into a process, and those that undo it.
 fn acts(what: Simulated, (node, seat): NodeSeat, island: &[u32], nodes: u32) -> (Vec<Act>, Vec<Act>) {
+    // The links between a target and all that are not.
+    let links = |direction: Direction| -> Vec<(u32, u32)> {
+        let others = (0..nodes).filter(|other| !island.contains(other));
+        let ways = move |other| match direction {
+            Direction::Out => vec![(node, other)],
+            Direction::In => vec![(other, node)],
+            Direction::Both => vec![(node, other), (other, node)],
+        };
+        others.flat_map(ways).collect()
+    };
+    let over = |act: fn((u32, u32)) -> Act, direction| -> Vec<Act> {
+        links(direction).into_iter().map(act).collect()
+    };
+    let cuts = |direction| over(|(from, to)| Act::Cut(from, to), direction);
     match (what, seat) {
         (Simulated::Kill, 0) => (vec![Act::Kill(node)], Vec::new()),
         (Simulated::Kill, _) => (vec![Act::KillProgram(node, seat)], Vec::new()),
@@ -82,12 +97,21 @@ fn acts(what: Simulated, (node, seat): NodeSeat, island: &[u32], nodes: u32) -> 
         (Simulated::Leave, _) => (vec![Act::LeaveProgram(node, seat)], Vec::new()),
         (Simulated::Freeze, 0) => (vec![Act::Freeze(node)], vec![Act::Thaw(node)]),
         (Simulated::Freeze, _) => (vec![Act::FreezeProgram(node, seat)], vec![Act::ThawProgram(node, seat)]),
-        (Simulated::Partition, _) => {
-            let others = (0..nodes).filter(|other| !island.contains(other));
-            let links: Vec<(u32, u32)> = others.flat_map(|other| [(node, other), (other, node)]).collect();
-            let cut = links.iter().map(|(from, to)| Act::Cut(*from, *to)).collect();
-            (cut, links.iter().map(|(from, to)| Act::Heal(*from, *to)).collect())
+        (Simulated::Partition(direction), _) => {
+            (cuts(direction), over(|(from, to)| Act::Heal(from, to), direction))
         }
+        (Simulated::Degrade(direction, delay, losses), _) => {
+            let degrade = |(from, to)| Act::Degrade(from, to, delay, losses);
+            let undo = over(|(from, to)| Act::Degrade(from, to, 0, [0; 4]), direction);
+            (links(direction).into_iter().map(degrade).collect(), undo)
+        }
+        // The programs in its seats end with it.
+        (Simulated::Crash, 0) => {
+            let mut crash = cuts(Direction::Both);
+            crash.push(Act::Kill(node));
+            (crash, Vec::new())
+        }
+        (Simulated::Crash, _) => (vec![Act::KillProgram(node, seat)], Vec::new()),
     }
 }
 

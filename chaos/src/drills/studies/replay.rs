@@ -120,6 +120,7 @@ fn map_act(act: Act, scenario: &Scenario, deployment: &Deployment) -> Result<Map
         Act::LeaveProgram(node, seat) => one(Action::Leave, node, seat),
         Act::Cut(from, to) => link(from, to, true),
         Act::Heal(from, to) => link(from, to, false),
+        Act::Degrade(..) => none("a link that loses and delays"),
         Act::HangProgram(..) | Act::UnhangProgram(..) => none("a program that hangs"),
         Act::Suspect(..) => none("a false suspicion"),
         Act::Work(..) => none("the work of a program"),

@@ -90,19 +90,27 @@ pub fn environment(wanted: &str, deployment: &Deployment) -> Answer {
     Answer { guard: "environment", allows, says }
 }
 
-/// Whether this host supports a fault.
-pub fn supported(drill: &Drill, fault: &StepFault, deployment: &Deployment) -> Answer {
+/// Whether a cluster supports a fault, and this host if it is injected here.
+pub fn supported(drill: &Drill, fault: &StepFault, deployment: &Deployment, simulated: bool) -> Answer {
     let targets = drill.targets.iter().filter(|target| fault.targets.contains(&target.name));
     let targets: Vec<TargetKind> = targets.map(|target| target.kind).collect();
     let name = fault.kind.name();
     match fault.kind.refusal(Planning {
-        allow_clock_step: drill.guards.allow_clock_step,
+        guards: &drill.guards,
+        lasts: fault.lasts,
+        simulated,
         deployment,
         targets: &targets,
     }) {
         Some(says) => Answer { guard: "means", allows: false, says: format!("{name}: {says}") },
         None => Answer { guard: "means", allows: true, says: format!("{name} is supported here") },
     }
+}
+
+/// Why the hosts of its victims must not be hit, if so.
+pub fn spared(fault: &StepFault, chosen: &[&Chosen], deployment: &Deployment) -> Option<Answer> {
+    let says = chosen.iter().find_map(|one| fault.kind.spares(deployment, one.process.host))?;
+    Some(Answer { guard: "means", allows: false, says })
 }
 
 /// Whether a pause has the length for what is expected of it, by the heartbeat of the cluster's profile

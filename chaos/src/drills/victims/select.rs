@@ -57,6 +57,14 @@ impl Supervisor {
         }
     }
 
+    /// Whether two processes are on one host. In the simulator each region is one.
+    fn are_together(&self, one: &Process, other: &Process) -> bool {
+        match self {
+            Self::Simulator => one.region == other.region,
+            _ => one.host == other.host,
+        }
+    }
+
     /// Whether this program of a seat stamps when it becomes active, as those that `up` starts.
     pub fn stamps(&self, process: &Process) -> bool {
         matches!(self, Self::Up(_)) && self.restarts(process)
@@ -182,7 +190,7 @@ pub fn choose(
                         && fault.targets.contains(&target.name)
                 });
                 // The runner could not follow what happens to the others.
-                let own = |p: &Process| cut && p.elsewhere.is_none();
+                let own = |p: &Process| cut && p.elsewhere.is_none() && *supervisor != Supervisor::Simulator;
                 let spared =
                     |p: &Process| own(p) || !cut && is_spared(p, target, restarts, snapshot, supervisor);
                 pick(target, snapshot, &chosen, turn, &spared)?
@@ -204,7 +212,7 @@ pub fn choose(
         }
         let wide = step.faults.iter().any(|fault| fault.hits_hosts() && fault.targets.contains(&target.name));
         if wide {
-            found = on_their_hosts(&found, snapshot);
+            found = on_their_hosts(&found, snapshot, supervisor);
             found.retain(|process| !chosen.iter().any(|c: &Chosen| c.process.is(process)));
         }
         chosen.extend(found.into_iter().map(|process| {
@@ -216,9 +224,9 @@ pub fn choose(
 }
 
 /// All processes of the hosts of some.
-fn on_their_hosts(some: &[Process], snapshot: &Snapshot) -> Vec<Process> {
+fn on_their_hosts(some: &[Process], snapshot: &Snapshot, supervisor: &Supervisor) -> Vec<Process> {
     let live = snapshot.processes.iter().filter(|process| process.alive);
-    live.filter(|process| some.iter().any(|one| one.host == process.host)).cloned().collect()
+    live.filter(|process| some.iter().any(|one| supervisor.are_together(one, process))).cloned().collect()
 }
 
 /// Whether a process is spared unless it is named.

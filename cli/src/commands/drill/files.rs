@@ -384,7 +384,8 @@ fn run_file(root: &Path, cluster: Name, options: &DrillRun, format: Format) -> R
     let accountable = accountable::of_file(&options.file.drill, &text, approval)?;
     let login = Login { config: options.ssh_config.clone(), program: options.ssh_program.clone() };
     let progress = options.progress;
-    let how = How { count: options.count, undo_early: false, ssh, login, accountable, progress };
+    let (count, crash) = (options.count, options.crash.clone());
+    let how = How { count, undo_early: false, ssh, crash, login, accountable, progress };
     // Before anything is broken: what was found would have no place.
     let out = place(&drill, options.out.as_deref())?;
     let journal = match options.sim {

@@ -44,6 +44,10 @@ pub(crate) struct DrillRun {
     /// known hosts; it never prompts. Not for a cluster of several hosts, whose file names them
     #[arg(long, value_name = "[USER@]HOST")]
     pub(crate) ssh: Option<Ssh>,
+    /// Confirm that a drill may crash this host, by the name that it calls itself (`hostname`); once for
+    /// each host
+    #[arg(long, value_name = "HOSTNAME")]
+    pub(crate) crash: Vec<String>,
     /// A configuration for ssh in place of your own, also for the other hosts of a cluster of several
     #[arg(long, value_name = "FILE")]
     pub(crate) ssh_config: Option<PathBuf>,

@@ -12,7 +12,7 @@ use crate::drills::agent::warden::Warden;
 use crate::drills::victims::guard;
 use crate::drills::victims::select::{Chosen, merged};
 use crate::faults::order::{INJECTIONS_MAX, TargetProcess};
-use crate::faults::{self, Arming, Record, host_network};
+use crate::faults::{self, Arming, Record};
 use obol_fabric::Nanos;
 use obol_fabric::host::{Held, Process, clock};
 use obol_observe::{Process as Observed, Snapshot};
@@ -54,7 +54,7 @@ impl FaultAgent<'_> {
                 deployment: self.observer.deployment(),
                 snapshot: &snapshot,
                 program: self.program,
-                allow_clock_step: arm.allow_clock_step,
+                allowed: &arm.allowed,
                 held: injection.whom.as_ref().map(hold).transpose()?,
                 record: &mut record,
             };
@@ -109,7 +109,7 @@ impl FaultAgent<'_> {
         let mut hit = arm.injections.len() + arm.elsewhere.len();
         for injection in &arm.injections {
             let kind = faults::ordered(&injection.fault);
-            if host_network::is_ordered(injection) {
+            if kind.is_some_and(|kind| kind.hits_host(injection)) {
                 // All processes of this host.
                 let all = || snapshot.processes.iter().filter(|process| process.alive);
                 hit += all().count().saturating_sub(1);
