@@ -4,6 +4,7 @@ use super::Driver;
 use crate::act::{Act, Timed};
 use crate::marks::Mark;
 use crate::oracle::Verdict;
+use obol_fabric_sim::Degraded;
 
 impl Driver {
     /// The mark of an act, if it has an effect now.
@@ -49,6 +50,9 @@ impl Driver {
             Act::Thaw(n) => self.thaw(n),
             Act::Cut(a, b) => self.cut(a, b),
             Act::Heal(a, b) => self.heal(a, b),
+            Act::Degrade(a, b, delay, [worsens, recovers, good, bad]) => {
+                self.degrade(a, b, Degraded { delay, turns: [worsens, recovers], lost: [good, bad] });
+            }
             Act::Attach(n, s) => self.attach(n, s)?,
             Act::KillProgram(n, s) => self.kill_program(n, s)?,
             Act::FreezeProgram(n, s) => self.cluster.freeze_program(n, s),
