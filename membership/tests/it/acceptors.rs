@@ -2,13 +2,11 @@
 //! event. Every view is decided by a majority of the acceptors that its predecessor names.
 
 use crate::instant::{Cluster, Role, TIMING};
-use obol_fabric::{Nanos, ViewId, memory};
-use obol_membership::consensus::SlotWord;
+use obol_fabric::{Nanos, ViewId};
 use obol_membership::metrics::Counter;
 use obol_membership::wire::Message;
 use obol_membership::{ActiveMutant, Kind, Timing, View};
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 
 /// Three coordinators (nodes 0 to 2), an agent (node 3), and room for seven coordinators.
 fn cluster(mutant: ActiveMutant) -> Cluster {
@@ -75,12 +73,8 @@ impl Oracle {
         let Some(before) = view.id.0.checked_sub(1).and_then(|id| self.0.get(&ViewId(id))) else {
             return Ok(());
         };
-        let accepted = |number: u16| {
-            let memory = &cluster.nodes[node(cluster, number)].memory;
-            let word = memory::span(memory, cluster.config.layout.slot(view.id.0), 8).expect("a word")[0]
-                .load(Ordering::Relaxed);
-            SlotWord::from_raw(word).state(view.id).is_some_and(|state| state.accepted_proposal != 0)
-        };
+        let state = |number: u16| cluster.slot_state(node(cluster, number), view.id);
+        let accepted = |number: u16| state(number).is_some_and(|state| state.accepted_proposal != 0);
         let by: Vec<u16> = numbers(before).into_iter().filter(|n| accepted(*n)).collect();
         if by.len() >= before.majority() {
             return Ok(());
@@ -174,21 +168,26 @@ fn mutants_the_old_acceptors_must_not_decide_the_next_slot() {
     assert!(found.contains("was decided by"), "{found}");
 }
 
+/// One after the other.
+fn replace_all(cluster: &mut Cluster) {
+    for (old, new) in [(1, 4), (2, 5), (3, 6)] {
+        cluster.add_coordinator(new);
+        cluster.run(Nanos::from_millis(3));
+        request_until_done(cluster, new, true);
+        request_until_done(cluster, old, false);
+        assert_eq!(newest(cluster).acceptors.len(), 3);
+        let gone = node(cluster, old);
+        cluster.kill(gone);
+        cluster.run(Nanos::from_millis(3));
+    }
+}
+
 #[test]
 fn all_coordinators_are_replaced_and_no_lease_is_disturbed() {
     let mut cluster = cluster(ActiveMutant::NONE);
     let incarnation = cluster.incarnation(AGENT);
     let base = newest(&cluster).base;
-    for (old, new) in [(1, 4), (2, 5), (3, 6)] {
-        cluster.add_coordinator(new);
-        cluster.run(Nanos::from_millis(2));
-        request_until_done(&mut cluster, new, true);
-        request_until_done(&mut cluster, old, false);
-        assert_eq!(newest(&cluster).acceptors.len(), 3);
-        let gone = node(&cluster, old);
-        cluster.kill(gone);
-        cluster.run(Nanos::from_millis(3));
-    }
+    replace_all(&mut cluster);
     let view = newest(&cluster);
     assert_eq!((numbers(&view), view.base), (vec![4, 5, 6], base), "all views were compatible");
     assert!(cluster.is_active(AGENT, view.id));
@@ -205,15 +204,7 @@ fn a_process_that_missed_a_replacement_finds_the_current_deciders() {
     let mut cluster = cluster(ActiveMutant::NONE);
     let before = newest(&cluster);
     cluster.nodes[AGENT].frozen = true;
-    for (old, new) in [(1, 4), (2, 5), (3, 6)] {
-        cluster.add_coordinator(new);
-        cluster.run(Nanos::from_millis(5));
-        request_until_done(&mut cluster, new, true);
-        request_until_done(&mut cluster, old, false);
-        let gone = node(&cluster, old);
-        cluster.kill(gone);
-        cluster.run(Nanos::from_millis(5));
-    }
+    replace_all(&mut cluster);
     cluster.nodes[AGENT].frozen = false;
     assert!(!cluster.is_active(AGENT, before.id));
     cluster.run(Nanos::from_millis(20));

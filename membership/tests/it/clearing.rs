@@ -21,20 +21,26 @@ fn config() -> Config {
     Config { release: Release::THIS, timing, layout, mutant: ActiveMutant::NONE }
 }
 
+fn genesis() -> Arc<View> {
+    let seat = |n: u16| (coordinator_name(n), Address { generation: 1, ..Address::region(u32::from(n)) });
+    Arc::new(View::genesis(&[seat(1), seat(2), seat(3)], LEASE, LEASE))
+}
+
+/// Every fence that was posted is raised.
+fn raise(clearing: &mut Clearing, posted: Noted, config: &Config) {
+    for (post, token) in posted.posts {
+        let Post::Cas { expected, .. } = post else { panic!("not a fence: {post:?}") };
+        let done = Labelled::new(token, Ok(Completion::Swapped(expected))).expect("a fence's token");
+        clearing.complete(done, config, &mut Noted::default());
+    }
+}
+
 fn after(view: &View, edit: &Edit) -> Arc<View> {
     Arc::new(view.successor(edit, ViewId::GENESIS, ActiveMutant::NONE))
 }
 
 fn with_agent(view: &View, token: u64) -> Arc<View> {
-    let newcomer = Newcomer {
-        kind: Kind::Agent,
-        name: Name::new("node-1").expect("a name"),
-        address: AGENT,
-        host: obol_fabric::Incarnation::NONE,
-        token,
-        proposer: 0,
-        release: Release::THIS,
-    };
+    let newcomer = Newcomer::new(Kind::Agent, Name::new("node-1").expect("a name"), AGENT, token);
     after(view, &Edit { admit: vec![newcomer], ..Edit::default() })
 }
 
@@ -49,8 +55,7 @@ fn without_agent(view: &View) -> Arc<View> {
 #[test]
 fn a_fence_clears_all_holders_of_its_page() {
     let (config, now) = (config(), Instant(1_000_000_000));
-    let seat = |n: u16| (coordinator_name(n), Address { generation: 1, ..Address::region(u32::from(n)) });
-    let genesis = Arc::new(View::genesis(&[seat(1), seat(2), seat(3)], LEASE, LEASE));
+    let genesis = genesis();
     let first = with_agent(&genesis, 1);
     let out = without_agent(&first);
     let second = with_agent(&out, 2);
@@ -66,11 +71,8 @@ fn a_fence_clears_all_holders_of_its_page() {
     let known = Known { log: &log, cleared, proofs: &proofs, suspected: &|_| false };
     let mut later_posts = Noted::default();
     let mut clearing = Clearing::begin(&known, Some(early), 2, 1, &config, now, &mut later_posts);
-    for (post, token) in early_posts.posts.into_iter().chain(later_posts.posts) {
-        let Post::Cas { expected, .. } = post else { panic!("not a fence: {post:?}") };
-        let done = Labelled::new(token, Ok(Completion::Swapped(expected))).expect("a fence's token");
-        clearing.complete(done, &config, &mut Noted::default());
-    }
+    raise(&mut clearing, early_posts, &config);
+    raise(&mut clearing, later_posts, &config);
     assert!(clearing.is_done(now, &config), "{clearing:?}");
 }
 
@@ -80,8 +82,7 @@ fn a_fence_clears_all_holders_of_its_page() {
 #[test]
 fn fences_of_a_slot_that_went_to_another_value_do_not_count_for_the_next_base() {
     let (config, now) = (config(), Instant(1_000_000_000));
-    let seat = |n: u16| (coordinator_name(n), Address { generation: 1, ..Address::region(u32::from(n)) });
-    let genesis = Arc::new(View::genesis(&[seat(1), seat(2), seat(3)], LEASE, LEASE));
+    let genesis = genesis();
     let first = with_agent(&genesis, 1);
     let mut log = Log::new(genesis, now);
     log.push(Arc::clone(&first), now);
@@ -91,11 +92,7 @@ fn fences_of_a_slot_that_went_to_another_value_do_not_count_for_the_next_base() 
     let mut early =
         Clearing::prepare(&known, first.id.next(), 1, &config, now).expect("all holders are known");
     early.raise_all(&config, &mut posted);
-    for (post, token) in posted.posts {
-        let Post::Cas { expected, .. } = post else { panic!("not a fence: {post:?}") };
-        let done = Labelled::new(token, Ok(Completion::Swapped(expected))).expect("a fence's token");
-        early.complete(done, &config, &mut Noted::default());
-    }
+    raise(&mut early, posted, &config);
     assert!(early.is_done(now, &config), "{early:?}");
 
     let adopted = after(&first, &Edit { lease: Some(LEASE.saturating_mul(2)), ..Edit::default() });

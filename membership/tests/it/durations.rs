@@ -3,22 +3,14 @@
 use crate::instant::{Cluster, TIMING};
 use obol_fabric::Nanos;
 use obol_membership::metrics::{Counter, Histogram};
-use obol_membership::recorder::EventKind;
+use obol_membership::recorder::{EventKind, Record};
 use obol_membership::wire::Message;
 use obol_membership::{ActiveMutant, Kind, Timing};
 
 /// Leases of 1 ms that may grow to 6 ms and shrink after 10 ms of calm.
 fn adaptive() -> Cluster {
-    let mut cluster = Cluster::new(3, ActiveMutant::NONE);
-    cluster.config.timing.lease_max = Nanos(6 * TIMING.lease.0);
-    cluster.config.timing.heartbeat_confirm = 20;
-    for at in 0..3 {
-        cluster.nodes[at].alive = false;
-        cluster.restart_coordinator(at);
-    }
-    for name in ["node-1", "node-2"] {
-        cluster.add_member(Kind::Agent, name);
-    }
+    let timing = Timing { lease_max: Nanos(6 * TIMING.lease.0), heartbeat_confirm: 20, ..TIMING };
+    let mut cluster = Cluster::with_timing(3, 3, timing, ActiveMutant::NONE).with_agents(2);
     cluster.run(Nanos::from_millis(30));
     cluster
 }
@@ -61,15 +53,12 @@ fn a_holder_that_is_late_again_gets_longer_leases_and_calm_shortens_them() {
 /// `lease` where the profile has 1 ms and at most 6 ms.
 fn keeps_a_member_that_stalls(lease: Nanos, periods: u64) -> bool {
     let timing = Timing { lease_max: Nanos(6 * TIMING.lease.0), ..TIMING };
-    let mut cluster = Cluster::with_timing(3, 3, timing, ActiveMutant::NONE);
-    let stalling = cluster.add_member(Kind::Agent, "node-1");
-    cluster.add_member(Kind::Agent, "node-2");
-    cluster.run(Nanos::from_millis(5));
+    let mut cluster = Cluster::with_timing(3, 3, timing, ActiveMutant::NONE).with_agents(2);
     cluster.send_to_coordinators(&Message::SetLease(lease).encode());
     cluster.run(Nanos::from_millis(1));
     assert_eq!(cluster.view(0).lease, lease);
     let me = cluster.view(0).of_kind(Kind::Agent).map(|m| m.incarnation).min().expect("node-1, the first");
-    cluster.nodes[stalling].frozen = true;
+    cluster.freeze([3]);
     cluster.run(Nanos(periods * timing.heartbeat_period.0));
     cluster.view(0).member(me).is_some()
 }
@@ -129,6 +118,11 @@ fn a_lease_that_is_too_short_again_and_again_is_shortened_less_and_less_often() 
     assert_eq!(cluster.view(0).lease, usual, "that was long ago");
 }
 
+/// How many lapses each recorded one says there were.
+fn lapses(records: &[Record]) -> Vec<u64> {
+    records.iter().filter(|r| r.kind == EventKind::LeaseLost).map(|r| r.b).collect()
+}
+
 /// Three coordinators that do not suspect a process frozen for a few leases.
 fn with_slow_detectors() -> Cluster {
     Cluster::with_timing(3, 3, Timing { heartbeat_confirm: 20, ..TIMING }, ActiveMutant::NONE)
@@ -145,38 +139,29 @@ fn a_flapping_lease_does_not_push_a_failover_out_of_the_recorder() {
     for _ in 0..1_000 {
         freeze_beyond_lease(&mut cluster, 3);
     }
-    let lapses = cluster.counted(3, Counter::RenewalsLate) - late;
+    let count = cluster.counted(3, Counter::RenewalsLate) - late;
     assert_eq!(cluster.newest(), failover, "no member was removed");
-    assert!(lapses >= 1_000, "only {lapses}");
+    assert!(count >= 1_000, "only {count}");
     let noted = &cluster.nodes[3].records[before..];
     // The first four, then each power of two up to the count, each with its resumption.
-    let most = 2 * (4 + lapses.ilog2() as usize - 2);
-    assert!(noted.len() <= most, "{} events of {lapses} lapses", noted.len());
-    let lost: Vec<u64> = noted.iter().filter(|r| r.kind == EventKind::LeaseLost).map(|r| r.b).collect();
-    assert_eq!(lost[..6], [1, 2, 3, 4, 8, 16], "each says how many there were");
+    let most = 2 * (4 + count.ilog2() as usize - 2);
+    assert!(noted.len() <= most, "{} events of {count} lapses", noted.len());
+    assert_eq!(lapses(noted)[..6], [1, 2, 3, 4, 8, 16], "each says how many there were");
     assert_eq!(noted.last().map(|r| r.kind), Some(EventKind::Active));
 }
 
 #[test]
 fn a_long_lapse_is_always_recorded() {
-    let mut cluster = with_slow_detectors();
-    cluster.add_member(Kind::Agent, "node-1");
-    cluster.run(Nanos::from_millis(5));
+    let mut cluster = with_slow_detectors().with_agents(1);
     for _ in 0..5 {
         freeze_beyond_lease(&mut cluster, 3);
     }
     let before = cluster.nodes[3].records.len();
     // The sixth lapse, which is not recorded at once; there is no coordinator to poll.
-    for node in 0..3 {
-        cluster.kill(node);
-    }
+    (0..3).for_each(|node| cluster.kill(node));
     cluster.run(Nanos::from_millis(500));
-    assert!(!cluster.nodes[3].records[before..].iter().any(|r| r.kind == EventKind::LeaseLost));
+    let lost = |cluster: &Cluster| lapses(&cluster.nodes[3].records[before..]);
+    assert_eq!(lost(&cluster), [0; 0]);
     cluster.run(Nanos::from_secs(2));
-    let lost: Vec<u64> = cluster.nodes[3].records[before..]
-        .iter()
-        .filter(|r| r.kind == EventKind::LeaseLost)
-        .map(|r| r.b)
-        .collect();
-    assert_eq!(lost, [6]);
+    assert_eq!(lost(&cluster), [6]);
 }

@@ -1,5 +1,6 @@
 //! Every interleaving of two proposers at three acceptors, with the engine that ships.
 
+use crate::common::hold;
 use crate::slots::{Broken, Slots, State, Step};
 use obol_fabric::ViewId;
 use obol_membership::consensus::{Consensus, PROPOSAL_MAX, Phase};
@@ -64,54 +65,12 @@ fn sampled(state: &State) -> bool {
 }
 
 fn slots(ids: &[u64]) -> Slots {
-    Slots::new(ids, ActiveMutant::NONE)
-}
-
-#[test]
-fn two_proposers_agree_when_the_second_retries_and_both_may_guess() {
-    let guesses = vec![[false, false], [false, true], [true, true]];
-    let model = Slots { attempts: [1, 2], guesses, ..slots(&[1]) };
-    crate::common::holds("one slot, the second proposer retries", model, 540_000);
-}
-
-#[test]
-fn two_proposers_agree_when_the_first_retries() {
-    let model = Slots { attempts: [2, 1], ..slots(&[1]) };
-    crate::common::holds("one slot, the first proposer retries", model, 330_000);
-}
-
-#[test]
-fn a_slot_that_is_opened_anew_with_any_guess_keeps_its_value() {
-    let model = Slots { attempts: [1, 1], reopens: [1, 1], ..slots(&[1]) };
-    crate::common::holds("one slot, opened anew", model, 400_000);
+    Slots::new(ids, NONE)
 }
 
 /// The first proposer may die anywhere, and its next life continues in the same slot.
 fn restarted(mutant: ActiveMutant) -> Slots {
     Slots { attempts: [3, 0], restarts: [1, 0], ..Slots::new(&[1], mutant) }
-}
-
-#[test]
-fn the_next_life_of_a_proposer_uses_no_number_for_two_values() {
-    crate::common::holds("one slot, the first proposer starts again", restarted(ActiveMutant::NONE), 6_400);
-}
-
-#[test]
-fn the_next_life_of_a_proposer_keeps_what_another_has_decided() {
-    let model = Slots { attempts: [2, 1], ..restarted(ActiveMutant::NONE) };
-    crate::common::holds("one slot, the first proposer starts again beside another", model, 790_000);
-}
-
-#[test]
-fn a_failed_link_hides_an_outcome_and_breaks_nothing() {
-    let model = Slots { attempts: [1, 2], failures: 1, ..slots(&[1]) };
-    crate::common::holds("one slot, a link fails", model, 1_200_000);
-}
-
-#[test]
-fn a_value_half_written_is_never_taken_for_whole() {
-    let model = Slots { attempts: [1, 2], torn: true, ..slots(&[1]) };
-    crate::common::holds("one slot, torn writes", model, 230_000);
 }
 
 /// Two proposers. The first may die while it overwrites a value of its own that one acceptor
@@ -120,10 +79,41 @@ fn torn_over() -> Slots {
     Slots { attempts: [2, 1], torn: true, guesses: vec![[false, true]], ..slots(&[1]) }
 }
 
-#[test]
-#[ignore = "takes a minute; the test below replays the one path that once broke it"]
-fn a_value_left_half_written_blocks_nobody() {
-    crate::common::holds("one slot, torn writes, the first proposer retries", torn_over(), 1_000_000);
+/// The acceptor in the first row has promised the last number.
+fn used_up(mutant: ActiveMutant) -> Slots {
+    Slots { attempts: [1, 2], promised: [PROPOSAL_MAX, 0, 0], ..Slots::new(&[1], mutant) }
+}
+
+const NONE: ActiveMutant = ActiveMutant::NONE;
+
+hold! {
+    two_proposers_agree_when_the_second_retries_and_both_may_guess:
+        Slots { attempts: [1, 2], guesses: vec![[false, false], [false, true], [true, true]], ..slots(&[1]) }, at least 540_000 states;
+    two_proposers_agree_when_the_first_retries:
+        Slots { attempts: [2, 1], ..slots(&[1]) }, at least 330_000 states;
+    a_slot_that_is_opened_anew_with_any_guess_keeps_its_value:
+        Slots { attempts: [1, 1], reopens: [1, 1], ..slots(&[1]) }, at least 400_000 states;
+    the_next_life_of_a_proposer_uses_no_number_for_two_values:
+        restarted(NONE), at least 6_400 states;
+    the_next_life_of_a_proposer_keeps_what_another_has_decided:
+        Slots { attempts: [2, 1], ..restarted(NONE) }, at least 790_000 states;
+    a_failed_link_hides_an_outcome_and_breaks_nothing:
+        Slots { attempts: [1, 2], failures: 1, ..slots(&[1]) }, at least 1_200_000 states;
+    a_value_half_written_is_never_taken_for_whole:
+        Slots { attempts: [1, 2], torn: true, ..slots(&[1]) }, at least 230_000 states;
+    #[ignore = "takes a minute; the test below replays the one path that once broke it"]
+    a_value_left_half_written_blocks_nobody:
+        torn_over(), at least 1_000_000 states;
+    a_recycled_slot_rejects_a_laggard_that_may_read_it_torn:
+        Slots { attempts: [1, 2], torn: true, ..slots(&[1, 5]) }, at least 1_250_000 states;
+    the_next_slot_leaves_the_last_one_readable:
+        Slots { attempts: [1, 2], ..slots(&[1, 2]) }, at least 590_000 states;
+    the_next_slot_leaves_the_last_one_readable_to_the_second_proposer:
+        Slots { attempts: [2, 1], ..slots(&[1, 2]) }, at least 760_000 states;
+    a_recycled_slot_turns_the_second_proposer_away:
+        Slots { attempts: [2, 1], ..slots(&[1, 5]) }, at least 1_080_000 states;
+    an_acceptor_whose_numbers_are_used_up_is_passed_over:
+        used_up(NONE), at least 19_000 states;
 }
 
 #[test]
@@ -158,40 +148,6 @@ fn a_proposer_that_dies_in_a_write_over_its_accepted_value_blocks_nobody() {
     }
     assert!(model.is_torn(&state), "the third acceptor holds a value half written");
     assert!(model.is_live(&state));
-}
-
-#[test]
-fn a_recycled_slot_rejects_a_laggard_that_may_read_it_torn() {
-    let model = Slots { attempts: [1, 2], torn: true, ..slots(&[1, 5]) };
-    crate::common::holds("two laps of one slot, torn writes", model, 1_250_000);
-}
-
-#[test]
-fn the_next_slot_leaves_the_last_one_readable() {
-    let model = Slots { attempts: [1, 2], ..slots(&[1, 2]) };
-    crate::common::holds("two slots", model, 590_000);
-}
-
-#[test]
-fn the_next_slot_leaves_the_last_one_readable_to_the_second_proposer() {
-    let model = Slots { attempts: [2, 1], ..slots(&[1, 2]) };
-    crate::common::holds("two slots, the first proposer goes ahead", model, 760_000);
-}
-
-#[test]
-fn a_recycled_slot_turns_the_second_proposer_away() {
-    let model = Slots { attempts: [2, 1], ..slots(&[1, 5]) };
-    crate::common::holds("two laps of one slot, the first proposer goes ahead", model, 1_080_000);
-}
-
-/// The acceptor in the first row has promised the last number.
-fn used_up(mutant: ActiveMutant) -> Slots {
-    Slots { attempts: [1, 2], promised: [PROPOSAL_MAX, 0, 0], ..Slots::new(&[1], mutant) }
-}
-
-#[test]
-fn an_acceptor_whose_numbers_are_used_up_is_passed_over() {
-    crate::common::holds("one slot, one acceptor without numbers", used_up(ActiveMutant::NONE), 19_000);
 }
 
 #[test]
@@ -230,55 +186,21 @@ fn numbers_never_wrap_where_a_majority_has_none_left() {
 #[cfg(feature = "mutants")]
 mod mutants {
     use super::*;
-    use obol_membership::Mutant;
+    use crate::common::caught;
 
     /// One slot in which both proposers can accept.
-    fn one_slot(mutant: Mutant) -> Slots {
-        Slots { attempts: [1, 2], ..Slots::new(&[1], ActiveMutant::new(mutant)) }
+    fn one_slot(mutant: ActiveMutant) -> Slots {
+        Slots { attempts: [1, 2], ..Slots::new(&[1], mutant) }
     }
 
-    fn caught(model: Slots, mutant: Mutant) {
-        crate::common::breaks(mutant.name(), model);
-    }
-
-    #[test]
-    fn wrap_proposal_is_caught() {
-        caught(used_up(ActiveMutant::new(Mutant::WrapProposal)), Mutant::WrapProposal);
-    }
-
-    #[test]
-    fn skip_adoption_is_caught() {
-        caught(one_slot(Mutant::SkipAdoption), Mutant::SkipAdoption);
-    }
-
-    #[test]
-    fn half_is_majority_is_caught() {
-        caught(one_slot(Mutant::HalfIsMajority), Mutant::HalfIsMajority);
-    }
-
-    #[test]
-    fn failed_cas_is_ack_is_caught() {
-        caught(one_slot(Mutant::FailedCasIsAck), Mutant::FailedCasIsAck);
-    }
-
-    #[test]
-    fn announce_own_value_is_caught() {
-        caught(one_slot(Mutant::AnnounceOwnValue), Mutant::AnnounceOwnValue);
-    }
-
-    #[test]
-    fn cas_before_write_is_caught() {
-        caught(one_slot(Mutant::CasBeforeWrite), Mutant::CasBeforeWrite);
-    }
-
-    #[test]
-    fn reuse_number_is_caught() {
-        caught(restarted(ActiveMutant::new(Mutant::ReuseNumber)), Mutant::ReuseNumber);
-    }
-
-    #[test]
-    fn reuse_value_area_is_caught() {
-        let mutant = ActiveMutant::new(Mutant::ReuseValueArea);
-        caught(Slots { attempts: [1, 2], ..Slots::new(&[1, 2], mutant) }, Mutant::ReuseValueArea);
+    caught! {
+        wrap_proposal_is_caught: WrapProposal in used_up;
+        skip_adoption_is_caught: SkipAdoption in one_slot;
+        half_is_majority_is_caught: HalfIsMajority in one_slot;
+        failed_cas_is_ack_is_caught: FailedCasIsAck in one_slot;
+        announce_own_value_is_caught: AnnounceOwnValue in one_slot;
+        cas_before_write_is_caught: CasBeforeWrite in one_slot;
+        reuse_number_is_caught: ReuseNumber in restarted;
+        reuse_value_area_is_caught: ReuseValueArea in |mutant| Slots { attempts: [1, 2], ..Slots::new(&[1, 2], mutant) };
     }
 }

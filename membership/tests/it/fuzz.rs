@@ -2,14 +2,13 @@
 //! no machine panics or stalls.
 
 use crate::instant::{Cluster, TIMING};
+use crate::releases;
 use obol_fabric::layout::ViewHead;
-use obol_fabric::{Address, Evidence, Incarnation, Name, Nanos, ViewId};
+use obol_fabric::{Address, Name, Nanos, Release, ViewId};
 use obol_fuzz::{Shape, Target, outcome};
 use obol_membership::consensus::{Head, SlotWord};
 use obol_membership::view::{Acceptor, Edit, Newcomer};
-use obol_membership::wire::{
-    self, Message, apply_step, decode_view, encode_step, encode_view, removal_reserve,
-};
+use obol_membership::wire::{Message, apply_step, decode_view, encode_step, encode_view, removal_reserve};
 use obol_membership::{ActiveMutant, Change, Kind, Reason, View, frame};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -29,24 +28,7 @@ fn newcomer(region: u32, kind: Kind) -> Newcomer {
 
 /// A view of every kind of change, and its predecessor.
 fn pair() -> (View, View) {
-    let coordinators: Vec<(Name, Address)> =
-        (1..=3).map(|n| (name(&format!("coord-{n}")), Address::region(n))).collect();
-    let genesis = View::genesis(&coordinators, TIMING.lease, TIMING.cache_lease);
-    let admit = vec![newcomer(10, Kind::Agent), newcomer(11, Kind::App), newcomer(12, Kind::LeaseCache)];
-    let one = genesis.successor(&Edit { admit, ..Edit::default() }, ViewId(0), ActiveMutant::NONE);
-    let failed =
-        Change::Failed { accused: Incarnation(5), accuser: Incarnation(1), reason: Reason::Heartbeat };
-    let two = one.successor(
-        &Edit {
-            remove: vec![failed, Change::Left(Incarnation(6))],
-            admit: vec![newcomer(13, Kind::App)],
-            lease: Some(Nanos::from_millis(2)),
-            acceptor: Some(Change::AcceptorAdded(Acceptor { proposer: 4, address: Address::region(4) })),
-        },
-        ViewId(1),
-        ActiveMutant::NONE,
-    );
-    (one, two)
+    releases::views(Release::THIS)
 }
 
 /// A program's use of a view.
@@ -127,52 +109,12 @@ fn steps() {
         });
 }
 
-/// A datagram of every kind.
+/// A datagram of every kind, and the join of a coordinator that is a member.
 fn messages() -> Vec<Vec<u8>> {
-    let (one, two) = pair();
-    let (who, id, frame) = (Incarnation(4), ViewId(1), two.to_frame());
-    let addresses = wire::encode_addresses(&[Address::region(10), Address::region(12)]);
-    let pages = wire::Addresses::new(&addresses).expect("just encoded");
-    let step = encode_step(&one, &two, &frame);
-    let notice = Message::Notice {
-        accuser: who,
-        accused: Incarnation(1),
-        reason: Reason::Timeout,
-        evidence: Evidence::Proof,
-    };
-    [
-        Message::View { frame: &one.to_frame(), cleared: true },
-        Message::View { frame: &frame, cleared: false },
-        Message::Decided(id),
-        Message::Step { id: two.id, cleared: id, step: &step },
-        Message::Clear(id),
-        notice,
-        Message::Join { newcomer: newcomer(30, Kind::Agent), as_of: id, proved: true },
-        Message::Join { newcomer: newcomer(1, Kind::Coordinator), as_of: id, proved: false },
-        Message::JoinReply { token: 7, outcome: Ok((who, id)) },
-        Message::JoinReply { token: 7, outcome: Err(wire::Refusal::Stale) },
-        Message::Leave(who),
-        Message::Settle(id),
-        Message::SetLease(Nanos::from_millis(1)),
-        Message::LeaseTooShort(Nanos::from_millis(1)),
-        Message::Vouch { nonce: 5, view: id },
-        Message::Vouched { nonce: 5, newest: id, vouched: true },
-        Message::Raise { nonce: 5, chunk: 0, base: id, pages },
-        Message::Raised { nonce: 5, chunk: 0, raised: &[3] },
-        Message::SetAcceptor { number: 4, decides: true, as_of: id },
-        Message::WhoDecides(id),
-        Message::Deciders { id, acceptors: pages },
-        Message::ClockRequest { nonce: 5 },
-        Message::ClockReply { nonce: 5, clock: obol_fabric::Instant(1) },
-        Message::Heartbeat(who),
-        Message::Unheard(who),
-        Message::Reach(Address::region(3)),
-        Message::Reached { at: Address::region(3), reached: true },
-        Message::Links { from: who, view: id, silent: &[1] },
-    ]
-    .iter()
-    .map(Message::encode)
-    .collect()
+    let newcomer = newcomer(1, Kind::Coordinator);
+    let again = Message::Join { newcomer, as_of: ViewId(1), proved: false }.encode();
+    let all = releases::datagrams(&pair(), Release::THIS).into_iter().map(|(_, bytes)| bytes);
+    all.chain([again]).collect()
 }
 
 /// Restores the checksums after a mutation, so that they do not hide other checks.

@@ -1,6 +1,7 @@
 //! Every interleaving of renewals, decisions, fences, CLEARs, deaths and time in small clusters,
 //! with the leases, clearings and views that ship.
 
+use crate::common::hold;
 use crate::leases::{Leases, Source, State, Step, TICK, Turn};
 use obol_fabric::ViewId;
 use obol_membership::mutants::ActiveMutant;
@@ -152,15 +153,6 @@ fn left_two(mutant: ActiveMutant) -> Leases {
     Leases::new(&[true, true, true], false, TICK, &[Turn::Leave(0)], mutant)
 }
 
-macro_rules! hold {
-    ($($test:ident: $model:expr, at least $states:literal states;)+) => { $(
-        #[test]
-        fn $test() {
-            crate::common::holds(stringify!($test), $model, $states);
-        }
-    )+ };
-}
-
 const NONE: ActiveMutant = ActiveMutant::NONE;
 
 hold! {
@@ -256,18 +248,8 @@ fn a_program_relies_on_no_cache() {
 #[cfg(feature = "mutants")]
 mod mutants {
     use super::*;
+    use crate::common::caught;
     use obol_membership::Mutant;
-
-    macro_rules! caught {
-        ($($test:ident: $mutant:ident in $model:expr;)+) => { $(
-            #[test]
-            fn $test() {
-                let mutant = ActiveMutant::new(Mutant::$mutant);
-                let steps = crate::common::breaks(Mutant::$mutant.name(), $model(mutant));
-                assert!(!steps.is_empty());
-            }
-        )+ };
-    }
 
     /// The campaign catches it, where such a view is forged.
     #[test]

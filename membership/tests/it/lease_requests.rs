@@ -4,7 +4,7 @@
 use crate::instant::{Cluster, TIMING};
 use obol_fabric::{Nanos, ViewId};
 use obol_membership::wire::Message;
-use obol_membership::{ActiveMutant, Kind, Timing};
+use obol_membership::{ActiveMutant, Timing};
 
 const fn times(n: u64) -> Nanos {
     Nanos(n * TIMING.lease.0)
@@ -12,10 +12,7 @@ const fn times(n: u64) -> Nanos {
 
 fn adaptive() -> Cluster {
     let timing = Timing { lease_max: times(64), heartbeat_confirm: 20, ..TIMING };
-    let mut cluster = Cluster::with_timing(3, 3, timing, ActiveMutant::NONE);
-    for name in ["node-1", "node-2"] {
-        cluster.add_member(Kind::Agent, name);
-    }
+    let mut cluster = Cluster::with_timing(3, 3, timing, ActiveMutant::NONE).with_agents(2);
     cluster.run(Nanos::from_millis(30));
     cluster
 }

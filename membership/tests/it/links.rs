@@ -1,7 +1,7 @@
 //! Members that cannot all reach each other: one statement per test.
 
 use crate::instant::{Cluster, TIMING};
-use obol_fabric::{Evidence, Incarnation, Nanos};
+use obol_fabric::{Evidence, Nanos};
 use obol_membership::metrics::Counter;
 use obol_membership::wire::Message;
 use obol_membership::{ActiveMutant, Change, Reason, Timing};
@@ -42,40 +42,36 @@ fn until_named(cluster: &mut Cluster, wanted: &[usize]) -> Nanos {
     panic!("{wanted:?} are not alone: {:?}", named(cluster, wanted[0]));
 }
 
+/// Runs for this long, in which this node gets no view.
+fn unchanged(cluster: &mut Cluster, at: usize, span: Nanos) {
+    let view = cluster.view(at).id;
+    cluster.run(span);
+    assert_eq!(cluster.view(at).id, view, "the membership is unchanged");
+}
+
 /// The removals in the newest view that node 0 knows.
-fn removals(cluster: &Cluster) -> Vec<(Incarnation, Incarnation, Reason)> {
-    let changes = cluster.view(0).changes.iter();
-    changes
-        .filter_map(|change| match *change {
-            Change::Failed { accused, accuser, reason } => Some((accused, accuser, reason)),
-            _ => None,
-        })
-        .collect()
+fn removals(cluster: &Cluster) -> Vec<Change> {
+    let changes = cluster.view(0).changes.iter().copied();
+    changes.filter(|change| matches!(change, Change::Failed { .. })).collect()
 }
 
 #[test]
 fn nobody_goes_while_all_links_work() {
     let mut cluster = cluster(3);
-    let view = cluster.view(0).id;
-    cluster.run(Nanos::from_millis(50));
-    assert_eq!(cluster.view(0).id, view);
+    unchanged(&mut cluster, 0, Nanos::from_millis(50));
     assert!((0..6).all(|at| cluster.counted(at, Counter::LinksLost) == 0));
 }
 
 #[test]
 fn of_two_disconnected_agents_the_older_one_stays_though_both_reach_the_leader() {
     let mut cluster = cluster(3);
-    let (older, younger) = (cluster.incarnation(3), cluster.incarnation(4));
+    let [older, younger] = [3, 4].map(|at| cluster.incarnation(at).expect("a member"));
     cut(&mut cluster, 3, 4);
     cluster.run(DECIDED);
     assert_eq!(named(&cluster, 0), [0, 1, 2, 3, 5]);
-    let removed = removals(&cluster);
-    assert_eq!(
-        removed,
-        [(younger.expect("it was"), older.expect("it is"), Reason::Timeout)],
-        "one side of the link is removed"
-    );
-    assert_eq!(cluster.incarnation(3), older);
+    let failed = Change::Failed { accused: younger, accuser: older, reason: Reason::Timeout };
+    assert_eq!(removals(&cluster), [failed], "one side of the link is removed");
+    assert_eq!(cluster.incarnation(3), Some(older));
     assert_eq!(cluster.incarnation(4), None, "it knows");
 }
 
@@ -111,31 +107,35 @@ fn refuse(cluster: &mut Cluster, host: &[usize], others: &[usize]) {
     }
 }
 
+/// Runs a cluster in which `begin` has cut this host off in one direction, which its links find: it goes
+/// at once, stays out, and comes back when `end` has ended that.
+fn goes_and_comes_back(host: &[usize], begin: impl Fn(&mut Cluster, &[usize]), end: impl Fn(&mut Cluster)) {
+    let mut cluster = cluster(3);
+    let others: Vec<usize> = (0..6).filter(|at| !host.contains(at)).collect();
+    let before = cluster.view(others[0]).id;
+    begin(&mut cluster, &others);
+    cluster.silence(host, &others);
+    let took = until_named(&mut cluster, &others);
+    assert!(took <= Nanos(2 * DECIDED.0), "host {host:?}: {took:?}, one that is cut off takes {DECIDED:?}");
+    cluster.run(Nanos::from_millis(20));
+    assert_eq!(named(&cluster, others[0]), others, "host {host:?}");
+    let view = cluster.view(others[0]).id;
+    assert!(view.0 <= before.0 + 2, "one view for the leader and one for the agent at most");
+    unchanged(&mut cluster, others[0], Nanos::from_millis(200));
+    assert!(others.iter().filter(|at| **at > 2).all(|at| cluster.is_active(*at, view)));
+    assert!(!cluster.is_leading(host[0]), "host {host:?}");
+    end(&mut cluster);
+    cluster.run(Nanos::from_millis(20));
+    assert_eq!(named(&cluster, 0), [0, 1, 2, 3, 4, 5], "host {host:?}");
+}
+
 /// Over IP, a firewall that blocks outgoing connections, or a key that the processes cannot read.
 #[test]
 fn who_cannot_connect_is_excluded_though_the_others_can_read_it() {
     // A coordinator and an agent of one host, the first is that of the leader; and an agent alone.
     for host in [&[0, 3][..], &[1, 4], &[2, 5], &[4]] {
-        let mut cluster = cluster(3);
-        let others: Vec<usize> = (0..6).filter(|at| !host.contains(at)).collect();
-        let before = cluster.view(others[0]).id;
-        refuse(&mut cluster, host, &others);
-        cluster.silence(host, &others);
-        let took = until_named(&mut cluster, &others);
-        assert!(
-            took <= Nanos(2 * DECIDED.0),
-            "host {host:?}: {took:?}, one that is cut off takes {DECIDED:?}"
-        );
-        cluster.run(Nanos::from_millis(20));
-        assert_eq!(named(&cluster, others[0]), others, "host {host:?}");
-        let view = cluster.view(others[0]).id;
-        assert!(view.0 <= before.0 + 2, "one view for the leader and one for the agent at most");
-        cluster.run(Nanos::from_millis(200));
-        assert_eq!(cluster.view(others[0]).id, view, "host {host:?} stays out");
-        assert!(others.iter().filter(|at| **at > 2).all(|at| cluster.is_active(*at, view)));
-        cluster.refused.clear();
-        cluster.run(Nanos::from_millis(20));
-        assert_eq!(named(&cluster, 0), [0, 1, 2, 3, 4, 5], "host {host:?}");
+        let begin = |cluster: &mut Cluster, others: &[usize]| refuse(cluster, host, others);
+        goes_and_comes_back(host, begin, |cluster| cluster.refused.clear());
     }
 }
 
@@ -147,9 +147,7 @@ fn who_cannot_connect_to_the_leader_alone_is_excluded() {
         refuse(&mut cluster, &[who], &[0]);
         cluster.run(Nanos::from_millis(20));
         assert!(!named(&cluster, 1).contains(&who) || !named(&cluster, 1).contains(&0), "node {who}");
-        let view = cluster.view(1).id;
-        cluster.run(Nanos::from_millis(200));
-        assert_eq!(cluster.view(1).id, view);
+        unchanged(&mut cluster, 1, Nanos::from_millis(200));
     }
 }
 
@@ -186,23 +184,11 @@ fn a_leader_that_cannot_connect_does_not_keep_a_dead_member() {
 fn who_cannot_be_reached_is_excluded_once_and_stays_out_until_it_can_be() {
     // A coordinator and an agent of one host; the first is that of the leader.
     for host in [[0, 3], [1, 4], [2, 5]] {
-        let mut cluster = cluster(3);
-        let others: Vec<usize> = (0..6).filter(|at| !host.contains(at)).collect();
-        let before = cluster.view(others[0]).id;
-        cluster.closed = host.to_vec();
-        cluster.silence(&host, &others);
-        cluster.run(Nanos::from_millis(20));
-        assert_eq!(named(&cluster, others[0]), others);
-        let view = cluster.view(others[0]).id;
-        assert!(view.0 <= before.0 + 2, "one view for the leader and one for the agent at most");
-        cluster.run(Nanos::from_millis(200));
-        assert_eq!(cluster.view(others[0]).id, view, "host {host:?} stays out");
-        assert!(others.iter().filter(|at| **at > 2).all(|at| cluster.is_active(*at, view)));
-        assert!(host.iter().all(|at| cluster.counted(*at, Counter::Exclusions) == 1));
-        assert!(!cluster.is_leading(host[0]));
-        cluster.closed.clear();
-        cluster.run(Nanos::from_millis(20));
-        assert_eq!(named(&cluster, 0), [0, 1, 2, 3, 4, 5]);
+        let end = |cluster: &mut Cluster| {
+            assert!(host.iter().all(|at| cluster.counted(*at, Counter::Exclusions) == 1));
+            cluster.closed.clear();
+        };
+        goes_and_comes_back(&host, |cluster, _| cluster.closed = host.to_vec(), end);
     }
 }
 
@@ -248,11 +234,13 @@ fn hosts_that_lost_each_other_in_one_direction_do_not_both_go() {
     cluster.run(Nanos::from_millis(20));
     assert_eq!(named(&cluster, 0), [0, 1, 3, 4]);
     let view = cluster.view(0).id;
-    assert!(
-        removals(&cluster)
-            .iter()
-            .all(|(_, by, reason)| { *reason == Reason::Timeout && cluster.view(0).member(*by).is_some() })
-    );
+    let is_by_member = |change: &Change| match change {
+        Change::Failed { accuser, reason, .. } => {
+            *reason == Reason::Timeout && cluster.view(0).member(*accuser).is_some()
+        }
+        _ => false,
+    };
+    assert!(removals(&cluster).iter().all(is_by_member));
     // Repeated silence, seen by processes that are not members.
     for _ in 0..50 {
         cluster.silence(&one, &other);

@@ -1,7 +1,7 @@
 //! A name has one member, no matter which processes ask to join under it, and who leads.
 
 use crate::instant::{Cluster, Role, TIMING};
-use obol_fabric::{Address, Evidence, Name, Nanos, SeatRequest, SeatStatus};
+use obol_fabric::{Address, Name, Nanos, SeatRequest, SeatStatus};
 use obol_membership::view::Newcomer;
 use obol_membership::wire::Message;
 use obol_membership::{ActiveMutant, Kind};
@@ -19,22 +19,7 @@ fn guest() -> Name {
 
 /// A program of that name takes seat 1 of an agent and asks to join.
 fn ask(cluster: &mut Cluster, agent: usize, token: u64) -> Address {
-    let address = Address { seat: 1, generation: token as u32, ..cluster.nodes[agent].address };
-    cluster.programs.push(address);
-    let join = SeatRequest::Join {
-        name: guest(),
-        token,
-        address,
-        progress_within: Nanos::ZERO,
-        release: obol_fabric::Release::THIS,
-    };
-    cluster.seat(agent, 1, join);
-    address
-}
-
-fn dies(cluster: &mut Cluster, program: Address) {
-    cluster.programs.retain(|address| *address != program);
-    cluster.report(program, Evidence::Suspicion);
+    cluster.ask(agent, 1, token as u32, GUEST, token)
 }
 
 /// The tokens of the members of that name.
@@ -57,7 +42,7 @@ fn of_two_joins_of_one_name_at_once_the_first_is_admitted_and_the_second_waits()
     cluster.seat(3, 1, SeatRequest::Leave);
     cluster.run(TIMING.join_every.saturating_mul(2));
     assert_eq!(guests(&cluster, 0), [72], "the name is free");
-    dies(&mut cluster, second);
+    cluster.end_program(second);
     cluster.run(Nanos::from_millis(2));
     assert!(guests(&cluster, 0).is_empty());
 }
@@ -70,7 +55,7 @@ fn who_waits_for_a_name_is_admitted_when_its_member_has_died() {
     ask(&mut cluster, 4, 72);
     cluster.run(Nanos::from_millis(2));
     assert_eq!(guests(&cluster, 0), [71]);
-    dies(&mut cluster, first);
+    cluster.end_program(first);
     cluster.run(TIMING.join_every.saturating_mul(2));
     assert_eq!(guests(&cluster, 0), [72]);
 }
@@ -84,7 +69,7 @@ fn a_successor_that_asks_while_its_predecessor_is_suspected_follows_it_without_a
     let before = cluster.newest();
     // The leader cannot decide while it reaches no other acceptor.
     cluster.cut_off(0, &[1, 2]);
-    dies(&mut cluster, first);
+    cluster.end_program(first);
     cluster.run(Nanos(1_000));
     ask(&mut cluster, 4, 72);
     cluster.run(Nanos(1_000));

@@ -44,13 +44,13 @@ fn release(minor: u16) -> Release {
     format!("0.{minor}").parse().expect("a release")
 }
 
-/// A view with changes of all kinds that one can have, and its predecessor, as of release 0.1.
-fn views() -> (View, View) {
+/// A view with changes of all kinds that one can have, and its predecessor, as of this release.
+pub(crate) fn views(release: Release) -> (View, View) {
     let coordinators: Vec<(Name, Address)> =
         (1..=3).map(|n| (name(&format!("coord-{n}")), Address::region(n))).collect();
     let genesis =
-        View::genesis(&coordinators, Nanos::from_millis(20), Nanos::from_millis(40)).of_release(release(1));
-    let of = |region, kind| named(region, kind, release(1));
+        View::genesis(&coordinators, Nanos::from_millis(20), Nanos::from_millis(40)).of_release(release);
+    let of = |region, kind| named(region, kind, release);
     let admit = vec![of(10, Kind::Agent), of(11, Kind::App), of(12, Kind::LeaseCache)];
     let one = genesis.successor(&Edit { admit, ..Edit::default() }, ViewId(0), ActiveMutant::NONE);
     let failed =
@@ -62,14 +62,19 @@ fn views() -> (View, View) {
         acceptor: Some(Change::AcceptorAdded(Acceptor { proposer: 4, address: Address::region(4) })),
     };
     let two = one.successor(&edit, ViewId(1), ActiveMutant::NONE);
+    (one, two)
+}
+
+/// As release 0.1 could decide them.
+fn first_views() -> (View, View) {
+    let (one, two) = views(release(1));
     (with_one_name(one), with_one_name(two))
 }
 
-/// A datagram of every kind, as release 0.1 sends it.
-fn datagrams() -> Vec<(String, Vec<u8>)> {
-    let (one, two) = views();
+/// A datagram of every kind, about a view and its predecessor and as this release sends it, with its name.
+pub(crate) fn datagrams((one, two): &(View, View), own: Release) -> Vec<(String, Vec<u8>)> {
     let (frame, pages) = (two.to_frame(), encode_addresses(&[Address::region(9), one.members[4].address]));
-    let step = encode_step(&one, &two, &frame);
+    let step = encode_step(one, two, &frame);
     let pages = Addresses::new(&pages).expect("addresses");
     let (who, nonce, view) = (Incarnation(4), 77, ViewId(9));
     let reply = |outcome| Message::JoinReply { token: 5, outcome };
@@ -85,7 +90,7 @@ fn datagrams() -> Vec<(String, Vec<u8>)> {
             reason: Reason::Timeout,
             evidence: Evidence::Proof,
         },
-        Message::Join { newcomer: newcomer(20, Kind::Agent, release(1)), as_of: view, proved: true },
+        Message::Join { newcomer: newcomer(20, Kind::Agent, own), as_of: view, proved: true },
         reply(Ok((who, view))),
         reply(Err(Refusal::Full)),
         reply(Err(Refusal::Stale)),
@@ -137,11 +142,12 @@ fn counters_and_histograms_keep_the_numbers_that_earlier_releases_know() {
 
 #[test]
 fn views_and_datagrams_of_this_release_are_written_as_recorded_and_those_of_all_releases_are_read() {
-    let (one, two) = views();
-    let mut now = datagrams();
-    now.push(("view".to_owned(), two.to_frame().to_vec()));
-    let kinds: BTreeSet<u8> = datagrams().iter().map(|(_, bytes)| bytes[0]).collect();
+    let views = first_views();
+    let mut now = datagrams(&views, release(1));
+    let kinds: BTreeSet<u8> = now.iter().map(|(_, bytes)| bytes[0]).collect();
     assert_eq!(kinds, (1..=26).collect(), "a datagram of every kind");
+    let (one, two) = views;
+    now.push(("view".to_owned(), two.to_frame().to_vec()));
     let folder: PathBuf = [env!("CARGO_MANIFEST_DIR"), "testdata/releases"].iter().collect();
     for old in recorded::check(&folder, env!("CARGO_PKG_VERSION"), &now) {
         if old.name == "view" {
@@ -178,7 +184,7 @@ proptest! {
     /// one, what is spoken never falls, and an upgrade of all members, one after another, raises it.
     #[test]
     fn members_of_a_view_always_understand_each_other(acts in prop::collection::vec(act(), 1..60)) {
-        let (mut view, _) = views();
+        let (mut view, _) = first_views();
         for (n, act) in (100..).zip(acts) {
             let spoken = view.release().expect("it has members");
             let (goes, comes) = match act {
@@ -211,7 +217,7 @@ proptest! {
 
 #[test]
 fn an_upgrade_of_all_members_one_after_another_raises_what_is_spoken_with_the_last_one() {
-    let (mut view, _) = views();
+    let (mut view, _) = first_views();
     let old: Vec<_> = view.members.clone();
     for (n, member) in (200..).zip(&old) {
         assert_eq!(view.release(), Some(release(1)));

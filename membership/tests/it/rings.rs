@@ -7,7 +7,7 @@
 //! pending READs the first or the last completes next: the knowledge after some of them does not
 //! depend on their order.
 
-use crate::common::{Noted, Post, WithoutRounds};
+use crate::common::{Noted, Post, WithoutRounds, hold};
 use obol_fabric::layout::ViewHead;
 use obol_fabric::{
     Address, Completion, Instant, Layout, Limits, LinkError, Name, Nanos, Remote, Token, ViewId,
@@ -74,6 +74,14 @@ struct Rings {
     failures: u8,
 }
 
+/// A pending READ.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Pending {
+    from: Remote,
+    len: u32,
+    token: Token,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct State {
     settled: [Held; ALL],
@@ -84,8 +92,7 @@ struct State {
     accepted_first: [bool; ALL],
     failures: u8,
     reader: Poll,
-    /// The pending READs.
-    out: Vec<(Remote, u32, Token)>,
+    out: Vec<Pending>,
     found: Option<Found>,
     /// Whether the value was decided when it was found.
     right: bool,
@@ -95,7 +102,7 @@ impl Hash for State {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.settled, self.last, self.adopts, self.accepted_first, self.failures, self.right).hash(state);
         self.reader.hash(&mut WithoutRounds(state));
-        for (from, ..) in &self.out {
+        for Pending { from, .. } in &self.out {
             (from.at.region, from.offset).hash(state);
         }
         let found = match &self.found {
@@ -254,7 +261,7 @@ impl Rings {
 
     /// Executes a READ, or lets it fail.
     fn read(&self, state: &mut State, which: usize, fails: bool) {
-        let (from, len, token) = state.out.remove(which);
+        let Pending { from, len, token } = state.out.remove(which);
         let bytes = self.bytes(state, from, len);
         let result = if fails { Err(LinkError::PeerDead) } else { Ok(Completion::Read(&bytes)) };
         let done = Labelled::new(token, result).expect("the reader's own");
@@ -264,10 +271,7 @@ impl Rings {
             // It has sent another request, and drops the results of the earlier one.
             state.out.clear();
         }
-        state.out.extend(fabric.posts.into_iter().map(|(post, token)| match post {
-            Post::Read { from, len } => (from, len, token),
-            _ => unreachable!("a reader reads"),
-        }));
+        state.out.extend(reads(fabric));
         if let Some(Found::Newer(view, _) | Found::Next(view)) = &state.found {
             state.right = self.is_decided(state, view);
         }
@@ -314,10 +318,7 @@ impl Model for Rings {
             };
             let mut fabric = Noted::default();
             state.reader.check(&self.views[0], &self.config, Instant(1), &mut fabric);
-            state.out.extend(fabric.posts.into_iter().map(|(post, token)| match post {
-                Post::Read { from, len } => (from, len, token),
-                _ => unreachable!("a reader reads"),
-            }));
+            state.out.extend(reads(fabric));
             // Words of the slot after its own, and the acceptors' publications, do not change.
             while !state.reader.reads_rings() {
                 let newest = state.out.len() - 1;
@@ -405,6 +406,13 @@ impl Model for Rings {
     }
 }
 
+fn reads(fabric: Noted) -> impl Iterator<Item = Pending> {
+    fabric.posts.into_iter().map(|(post, token)| match post {
+        Post::Read { from, len } => Pending { from, len, token },
+        _ => unreachable!("a reader reads"),
+    })
+}
+
 fn finds(state: &State, slot: u64) -> bool {
     matches!(&state.found, Some(Found::Newer(view, _) | Found::Next(view)) if view.id.0 == slot)
 }
@@ -424,40 +432,22 @@ fn settled(history: [i16; 4], mutant: ActiveMutant) -> Rings {
     Rings { laggards: true, failures: 1, ..Rings::new(history, mutant) }
 }
 
-#[test]
-fn a_sleeper_never_takes_two_of_five_for_a_majority() {
-    let model = Rings { from_both_ends: false, ..contended(GROWN, ActiveMutant::NONE) };
-    crate::common::holds("two came, the last slot is contended, READs in order", model, 450_000);
-}
+const NONE: ActiveMutant = ActiveMutant::NONE;
 
-#[test]
-#[ignore = "takes a minute; the test above leaves out one order of READs"]
-fn a_sleeper_never_takes_two_of_five_for_a_majority_in_either_order() {
-    crate::common::holds(
-        "two came, the last slot is contended",
-        contended(GROWN, ActiveMutant::NONE),
-        6_000_000,
-    );
-}
-
-#[test]
-fn a_sleeper_that_knows_one_of_three_deciders_finds_what_they_decided() {
-    crate::common::holds(
-        "two came and two went, the last slot is contended",
-        contended(REPLACED, ActiveMutant::NONE),
-        10_000,
-    );
-}
-
-#[test]
-fn a_sleeper_finds_the_decided_value_of_a_settled_slot_with_any_laggard() {
-    for (history, states) in [(GROWN, 15_000), (SHIFTED, 800), (REPLACED, 1_900)] {
-        crate::common::holds(
-            &format!("{history:?}, a settled slot"),
-            settled(history, ActiveMutant::NONE),
-            states,
-        );
-    }
+hold! {
+    a_sleeper_never_takes_two_of_five_for_a_majority:
+        Rings { from_both_ends: false, ..contended(GROWN, NONE) }, at least 450_000 states;
+    #[ignore = "takes a minute; the test above leaves out one order of READs"]
+    a_sleeper_never_takes_two_of_five_for_a_majority_in_either_order:
+        contended(GROWN, NONE), at least 6_000_000 states;
+    a_sleeper_that_knows_one_of_three_deciders_finds_what_they_decided:
+        contended(REPLACED, NONE), at least 10_000 states;
+    a_sleeper_finds_the_value_of_a_settled_slot_with_any_laggard_after_additions:
+        settled(GROWN, NONE), at least 15_000 states;
+    a_sleeper_finds_the_value_of_a_settled_slot_with_any_laggard_after_a_shift:
+        settled(SHIFTED, NONE), at least 800 states;
+    a_sleeper_finds_the_value_of_a_settled_slot_with_any_laggard_after_replacements:
+        settled(REPLACED, NONE), at least 1_900 states;
 }
 
 #[cfg(feature = "mutants")]

@@ -1,7 +1,7 @@
 //! What the machines do together on a fault-free fabric: one statement per test.
 
-use crate::instant::{Cluster, Happening, TIMING};
-use obol_fabric::{Address, Evidence, Incarnation, Name, Nanos, SeatRequest, SeatStatus, memory};
+use crate::instant::{Cluster, Happening, TIMING, join};
+use obol_fabric::{Address, Evidence, Incarnation, Name, Nanos, SeatRequest, SeatStatus, ViewId};
 use obol_membership::consensus::{SlotState, SlotWord};
 use obol_membership::holds::Hold;
 use obol_membership::metrics::Counter;
@@ -16,23 +16,9 @@ fn cluster(agents: usize) -> Cluster {
     Cluster::new(3, ActiveMutant::NONE).with_agents(agents)
 }
 
-fn join(token: u64, address: Address) -> SeatRequest {
-    let name = Name::new(&format!("app-{token}")).expect("a name");
-    SeatRequest::Join {
-        name,
-        token,
-        address,
-        progress_within: Nanos::ZERO,
-        release: obol_fabric::Release::THIS,
-    }
-}
-
 /// A program takes a seat of an agent and asks to join.
 fn ask(cluster: &mut Cluster, agent: usize, seat: u16, token: u64) -> Address {
-    let address = Address { seat, generation: 1, ..cluster.nodes[agent].address };
-    cluster.programs.push(address);
-    cluster.seat(agent, seat, join(token, address));
-    address
+    cluster.ask(agent, seat, 1, &format!("app-{token}"), token)
 }
 
 /// The same, until it is a member.
@@ -87,21 +73,8 @@ fn a_dead_agent_is_removed_and_the_survivors_are_active_at_once() {
 
 #[test]
 fn without_fencing_a_failover_takes_the_wait() {
-    let mut cluster = Cluster::new(3, ActiveMutant::NONE);
-    cluster.config.timing.fencing = false;
-    let mut cluster = {
-        let mut c = Cluster::new(3, ActiveMutant::NONE);
-        c.config = cluster.config;
-        for node in 0..3 {
-            c.nodes[node].alive = false;
-            c.restart_coordinator(node);
-        }
-        cluster.nodes.clear();
-        c
-    };
-    for n in 1..=2 {
-        cluster.add_member(Kind::Agent, &format!("node-{n}"));
-    }
+    let timing = Timing { fencing: false, ..TIMING };
+    let mut cluster = Cluster::with_timing(3, 3, timing, ActiveMutant::NONE).with_agents(2);
     cluster.run(Nanos::from_millis(30));
     let before = cluster.newest();
     cluster.kill(3);
@@ -138,7 +111,7 @@ fn an_attached_app_joins_dies_and_returns_as_a_new_incarnation() {
 fn an_app_learns_that_its_join_was_refused_or_waits_for_room() {
     let mut cluster = cluster(1);
     ask(&mut cluster, 3, 1, 71);
-    (0..3).for_each(|at| cluster.nodes[at].frozen = true);
+    cluster.freeze(0..3);
     let leader = cluster.nodes[0].address;
     let mut refuse = |refusal| {
         let reply = Message::JoinReply { token: 71, outcome: Err(refusal) }.encode();
@@ -167,20 +140,7 @@ fn with_join_hold(join_pause: Nanos) -> Cluster {
 
 /// A program of that name takes seat 1 of the first agent and asks to join.
 fn begin(cluster: &mut Cluster, called: &str, token: u64) -> Address {
-    let address = Address { seat: 1, generation: token as u32, ..cluster.nodes[3].address };
-    cluster.programs.push(address);
-    let name = Name::new(called).expect("a name");
-    cluster.seat(
-        3,
-        1,
-        SeatRequest::Join {
-            name,
-            token,
-            address,
-            progress_within: Nanos::ZERO,
-            release: obol_fabric::Release::THIS,
-        },
-    );
+    let address = cluster.ask(3, 1, token as u32, called, token);
     cluster.run(Nanos::from_millis(2));
     address
 }
@@ -190,8 +150,7 @@ fn is_in(cluster: &Cluster, token: u64) -> bool {
 }
 
 fn dies(cluster: &mut Cluster, program: Address) {
-    cluster.programs.retain(|address| *address != program);
-    cluster.report(program, Evidence::Suspicion);
+    cluster.end_program(program);
     cluster.run(Nanos::from_millis(1));
 }
 
@@ -262,7 +221,7 @@ fn an_agent_without_a_names_history_learns_its_hold_from_the_leader() {
     assert!(is_in(&cluster, 59));
     // The leader's answer to its agent.
     let mut cluster = with_join_hold(Nanos::ZERO);
-    (0..3).for_each(|at| cluster.nodes[at].frozen = true);
+    cluster.freeze(0..3);
     ask(&mut cluster, 3, 1, 71);
     let reply = Message::JoinReply { token: 71, outcome: Err(Refusal::OnHold(Nanos(u64::MAX))) }.encode();
     let (leader, asked) = (cluster.nodes[0].address, cluster.now);
@@ -333,9 +292,7 @@ fn an_app_leaves_gracefully() {
 
 /// The requests of an agent to unresponsive coordinators.
 fn unanswered_requests(cluster: &mut Cluster) -> Vec<Message<'static>> {
-    for at in 0..3 {
-        cluster.nodes[at].frozen = true;
-    }
+    cluster.freeze(0..3);
     cluster.run(Nanos::from_millis(1));
     let asked = cluster.nodes[0].inbox.iter().filter_map(|happening| match happening {
         Happening::Datagram(_, bytes) => match Message::decode(bytes) {
@@ -354,7 +311,7 @@ fn a_program_that_takes_its_seat_again_while_it_leaves_leaves_all_the_same() {
     let address = attach(&mut cluster, 3, 1, 71);
     let first = cluster.view(0).by_token(71).expect("admitted").incarnation;
     cluster.seat(3, 1, SeatRequest::Leave);
-    cluster.seat(3, 1, join(72, address));
+    cluster.seat(3, 1, join("app-72", 72, address));
     let asked = unanswered_requests(&mut cluster);
     assert!(asked.contains(&Message::Leave(first)), "{asked:?}");
     assert!(asked.iter().any(|m| matches!(m, Message::Join { newcomer, .. } if newcomer.token == 72)));
@@ -372,7 +329,7 @@ fn an_abandoned_member_is_removed_though_its_seat_is_taken_again() {
     cluster.nodes[0].frozen = false;
     cluster.run(Nanos(1));
     let stray = cluster.view(3).by_token(71).expect("admitted").incarnation;
-    cluster.seat(3, 1, join(72, address));
+    cluster.seat(3, 1, join("app-72", 72, address));
     let asked = unanswered_requests(&mut cluster);
     assert!(asked.contains(&Message::Leave(stray)), "{asked:?}");
     assert!(asked.iter().any(|m| matches!(m, Message::Join { newcomer, .. } if newcomer.token == 72)));
@@ -530,16 +487,10 @@ fn a_silent_host_is_not_announced_as_a_death() {
     cluster.silence(&[3], &[0, 1, 2]);
     cluster.settle();
     assert!(cluster.view(0).member(silent).is_none());
-    let reasons: Vec<_> = cluster
-        .view(0)
-        .changes
-        .iter()
-        .filter_map(|change| match *change {
-            Change::Failed { accused, reason, .. } if accused == silent => Some(reason),
-            _ => None,
-        })
-        .collect();
-    assert_eq!(reasons, [Reason::Timeout]);
+    let is_of_silent =
+        |change: &&Change| matches!(change, Change::Failed { accused, .. } if *accused == silent);
+    let changes: Vec<_> = cluster.view(0).changes.iter().filter(is_of_silent).collect();
+    assert!(matches!(changes[..], [Change::Failed { reason: Reason::Timeout, .. }]), "{changes:?}");
     assert_eq!(cluster.counted(0, Counter::ClearedByProof), 0);
 }
 
@@ -559,9 +510,7 @@ fn a_frozen_leader_is_replaced_and_comes_back() {
 #[test]
 fn a_frozen_leader_is_replaced_though_its_watcher_froze_with_it() {
     let mut cluster = cluster(3);
-    for at in [0, 5] {
-        cluster.nodes[at].frozen = true;
-    }
+    cluster.freeze([0, 5]);
     cluster.run(Nanos::from_millis(20));
     let after = cluster.newest();
     assert_eq!(cluster.view(1).members.len(), 4);
@@ -677,9 +626,7 @@ fn decisions_of_a_dead_leader_are_found_by_laggards() {
     let mut cluster = cluster(1);
     churn(&mut cluster, 2);
     let before = cluster.newest();
-    for at in 1..3 {
-        cluster.nodes[at].frozen = true;
-    }
+    cluster.freeze(1..3);
     let slots = cluster.config.layout.limits().slots;
     churn(&mut cluster, u64::from(slots));
     let decided = cluster.newest();
@@ -687,8 +634,7 @@ fn decisions_of_a_dead_leader_are_found_by_laggards() {
     cluster.kill(0);
     // No acceptance has reached the third acceptor.
     for slot in 0..slots {
-        let offset = cluster.config.layout.slot(u64::from(slot));
-        let word = &memory::span(&cluster.nodes[2].memory, offset, 8).expect("a word")[0];
+        let word = cluster.slot(2, ViewId(u64::from(slot)));
         let Some(of) = SlotWord::from_raw(word.load(Ordering::Relaxed)).slot(decided) else { continue };
         let state = SlotWord::from_raw(word.load(Ordering::Relaxed)).state(of).expect("of this lap");
         let promised = SlotState { min_proposal: state.min_proposal, ..SlotState::default() };
@@ -729,9 +675,7 @@ fn a_leader_without_a_majority_uses_up_no_proposal_numbers() {
     cluster.kill(1);
     cluster.kill(2);
     cluster.run(Nanos::from_millis(400));
-    let offset = cluster.config.layout.slot(slot.0);
-    let word = memory::span(&cluster.nodes[0].memory, offset, 8).expect("a word")[0].load(Ordering::Relaxed);
-    let promised = SlotWord::from_raw(word).state(slot).expect("of this lap").min_proposal;
+    let promised = cluster.slot_state(0, slot).expect("of this lap").min_proposal;
     assert!(promised <= 12, "{promised} after {} attempts", cluster.counted(0, Counter::Aborts));
     cluster.restart_coordinator(1);
     cluster.run(Nanos::from_millis(30));
@@ -742,22 +686,15 @@ fn a_leader_without_a_majority_uses_up_no_proposal_numbers() {
 fn a_leader_that_is_outbid_again_and_again_pauses_longer() {
     let mut cluster = cluster(2);
     let slot = cluster.newest().next();
-    let at = cluster.config.layout.slot(slot.0);
     let mut bid = 0;
     // A faster rival: for each promise to the leader, it gets a higher one immediately afterwards.
     let mut rival = |cluster: &Cluster| {
-        let words =
-            [0, 1, 2].map(|n| &memory::span(&cluster.nodes[n].memory, at, 8).expect("a word of the ring")[0]);
-        let promised = words.map(|w| {
-            SlotWord::from_raw(w.load(Ordering::Relaxed)).state(slot).expect("this lap").min_proposal
-        });
-        let highest = promised.into_iter().max().expect("three");
+        let promised = |at| cluster.slot_state(at, slot).expect("this lap").min_proposal;
+        let highest = (0..3).map(promised).max().expect("three");
         if highest > bid {
             bid = highest + 1;
             let outbid = SlotWord::new(slot, SlotState { min_proposal: bid, ..SlotState::default() });
-            for word in words {
-                word.store(outbid.raw(), Ordering::Relaxed);
-            }
+            (0..3).for_each(|at| cluster.slot(at, slot).store(outbid.raw(), Ordering::Relaxed));
         }
     };
     rival(&cluster);

@@ -82,12 +82,6 @@ impl<H: Hasher> Hasher for WithoutRounds<'_, H> {
     fn write(&mut self, bytes: &[u8]) {
         self.0.write(bytes);
     }
-    fn write_u8(&mut self, n: u8) {
-        self.0.write_u8(n);
-    }
-    fn write_u16(&mut self, n: u16) {
-        self.0.write_u16(n);
-    }
     fn write_u32(&mut self, _: u32) {}
     fn write_u64(&mut self, n: u64) {
         self.0.write_u64(n);
@@ -123,15 +117,6 @@ impl<H: Hasher> Hasher for Relative<'_, H> {
             let ahead = n.saturating_add(self.reach).saturating_sub(self.now.0).min(2 * self.reach);
             self.inner.write_u64(u64::MAX - ahead);
         }
-    }
-    fn write_u32(&mut self, n: u32) {
-        self.inner.write_u32(n);
-    }
-    fn write_u16(&mut self, n: u16) {
-        self.inner.write_u16(n);
-    }
-    fn write_u8(&mut self, n: u8) {
-        self.inner.write_u8(n);
     }
     fn write_usize(&mut self, n: usize) {
         self.inner.write_usize(n);
@@ -235,3 +220,30 @@ pub(crate) fn breaks(name: &str, model: impl Explorable) -> Vec<String> {
     );
     steps
 }
+
+/// A test for each model that holds.
+macro_rules! hold {
+    ($($(#[$meta:meta])* $test:ident: $model:expr, at least $states:literal states;)+) => { $(
+        $(#[$meta])*
+        #[test]
+        fn $test() {
+            crate::common::holds(stringify!($test), $model, $states);
+        }
+    )+ };
+}
+pub(crate) use hold;
+
+/// A test for each planted bug that a model finds.
+#[cfg(feature = "mutants")]
+macro_rules! caught {
+    ($($test:ident: $mutant:ident in $model:expr;)+) => { $(
+        #[test]
+        fn $test() {
+            let mutant = obol_membership::ActiveMutant::new(obol_membership::Mutant::$mutant);
+            let steps = crate::common::breaks(obol_membership::Mutant::$mutant.name(), $model(mutant));
+            assert!(!steps.is_empty());
+        }
+    )+ };
+}
+#[cfg(feature = "mutants")]
+pub(crate) use caught;

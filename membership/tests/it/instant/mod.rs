@@ -7,6 +7,7 @@
 use obol_fabric::metrics::{CounterSlot, HistogramSlot};
 use obol_fabric::recorder::{EventCode, Record as FabricRecord};
 use obol_fabric::*;
+use obol_membership::consensus::{SlotState, SlotWord};
 use obol_membership::metrics::{Counter, Histogram};
 use obol_membership::recorder::{EventKind, Record};
 use obol_membership::{ActiveMutant, Config, Coordinator, Kind, Member, Start, Timing, View, poll};
@@ -63,6 +64,16 @@ pub const LIMITS: Limits = Limits {
 pub enum Role {
     Coordinator(Box<Coordinator>),
     Member(Box<Member>),
+}
+
+/// The same expression of a machine of either role.
+macro_rules! of_either {
+    ($role:expr, $machine:ident => $of:expr) => {
+        match $role {
+            Role::Coordinator($machine) => $of,
+            Role::Member($machine) => $of,
+        }
+    };
 }
 
 pub enum Happening {
@@ -175,16 +186,15 @@ impl Fabric for Posts<'_> {
         let at = head + size_of::<layout::ViewHead>() as u32;
         memory::copy_in(memory::span(self.memory, at, bytes.len()).expect("room for a view"), bytes);
         let at = head + std::mem::offset_of!(layout::ViewHead, id_plus_one) as u32;
-        memory::span(self.memory, at, 8).expect("a word")[0].store(id.0 + 1, Ordering::Relaxed);
+        word(self.memory, at).store(id.0 + 1, Ordering::Relaxed);
     }
     fn publish_cleared(&mut self, base: ViewId) {
         let at = self.layout.view() + std::mem::offset_of!(layout::ViewHead, cleared) as u32;
-        memory::span(self.memory, at, 8).expect("a word")[0].store(base.0, Ordering::Relaxed);
+        word(self.memory, at).store(base.0, Ordering::Relaxed);
     }
     fn publish_incarnation(&mut self, _: Incarnation) {}
     fn publish_unreachable(&mut self, coordinators: u64) {
-        let word = memory::span(self.memory, self.layout.unreachable(), 8).expect("a word");
-        word[0].store(coordinators, Ordering::Relaxed);
+        word(self.memory, self.layout.unreachable()).store(coordinators, Ordering::Relaxed);
     }
     fn publish_seat(&mut self, seat: u16, status: SeatStatus) {
         self.seats.push((seat, status));
@@ -207,6 +217,21 @@ impl Fabric for Posts<'_> {
     }
 }
 
+fn word(memory: &[AtomicU64], offset: u32) -> &AtomicU64 {
+    &memory::span(memory, offset, 8).expect("in bounds")[0]
+}
+
+/// A program's request to join.
+pub fn join(called: &str, token: u64, address: Address) -> SeatRequest {
+    SeatRequest::Join {
+        name: Name::new(called).expect("a name"),
+        token,
+        address,
+        progress_within: Nanos::ZERO,
+        release: Release::THIS,
+    }
+}
+
 impl Cluster {
     pub fn new(coordinators: u32, mutant: ActiveMutant) -> Self {
         Self::with_room(coordinators, coordinators.max(3), mutant)
@@ -220,7 +245,7 @@ impl Cluster {
     /// The same with other durations.
     pub fn with_timing(coordinators: u32, proposers: u32, timing: Timing, mutant: ActiveMutant) -> Self {
         let layout = Layout::new(Limits { proposers, ..LIMITS }).expect("in bounds");
-        let config = Config { release: obol_fabric::Release::THIS, timing, layout, mutant };
+        let config = Config { release: Release::THIS, timing, layout, mutant };
         let of = |n: u32| {
             (
                 Name::new(&format!("coord-{n}")).expect("a name"),
@@ -283,10 +308,7 @@ impl Cluster {
             seats: Vec::new(),
         });
         let at = self.nodes.len() - 1;
-        self.act(at, |role, now, fabric| match role {
-            Role::Coordinator(c) => c.start(now, fabric),
-            Role::Member(m) => m.start(now, fabric),
-        });
+        self.act(at, |role, now, fabric| of_either!(role, m => m.start(now, fabric)));
         self.settle();
         at
     }
@@ -384,12 +406,9 @@ impl Cluster {
     fn start(&self) -> Start {
         let regions = self.nodes.iter().filter(|n| matches!(n.role, Role::Coordinator(_)));
         let found = regions.filter_map(|node| {
-            let area = memory::span(
-                &node.memory,
-                self.config.layout.view(),
-                self.config.layout.view_bytes() as usize,
-            );
-            let mut bytes = vec![0; self.config.layout.view_bytes() as usize];
+            let layout = self.config.layout;
+            let area = memory::span(&node.memory, layout.view(), layout.view_bytes() as usize);
+            let mut bytes = vec![0; layout.view_bytes() as usize];
             memory::copy_out(area.expect("a view area"), &mut bytes);
             poll::decode_view_area(&bytes)
         });
@@ -472,7 +491,7 @@ impl Cluster {
                     false => Ok(to),
                 });
                 let found = linked.map(|to| {
-                    let word = &memory::span(&self.nodes[to].memory, r.offset, 8).expect("in bounds")[0];
+                    let word = word(&self.nodes[to].memory, r.offset);
                     match word.compare_exchange(expected, desired, Ordering::AcqRel, Ordering::Acquire) {
                         Ok(found) | Err(found) => found,
                     }
@@ -546,19 +565,9 @@ impl Cluster {
                 Happening::Death(who, evidence) => Event::Death { who: *who, evidence: *evidence },
                 Happening::Seat(seat, request) => Event::Seat { seat: *seat, request: *request },
             };
-            match role {
-                Role::Coordinator(c) => c.handle(now, event, fabric),
-                Role::Member(m) => m.handle(now, event, fabric),
-            }
+            of_either!(role, m => m.handle(now, event, fabric));
         });
         true
-    }
-
-    fn deadline(node: &Node) -> Instant {
-        match &node.role {
-            Role::Coordinator(c) => c.deadline(),
-            Role::Member(m) => m.deadline(),
-        }
     }
 
     /// Lets time pass, from deadline to deadline.
@@ -572,28 +581,22 @@ impl Cluster {
         for _ in 0..1_000_000 {
             self.settle_beside(&mut beside);
             for node in self.nodes.iter().filter(|n| n.alive && !n.frozen) {
-                let beat =
-                    &memory::span(&node.memory, self.config.layout.heartbeat(0), 8).expect("a word")[0];
-                beat.store(self.now.0, Ordering::Relaxed);
+                word(&node.memory, self.config.layout.heartbeat(0)).store(self.now.0, Ordering::Relaxed);
             }
             for program in &self.programs {
                 let node = self.nodes.iter().find(|n| n.address.region == program.region).expect("its agent");
                 let offset = self.config.layout.heartbeat(program.seat);
-                let beat = &memory::span(&node.memory, offset, 8).expect("a word")[0];
-                beat.store(self.now.0, Ordering::Relaxed);
+                word(&node.memory, offset).store(self.now.0, Ordering::Relaxed);
             }
             let live = (0..self.nodes.len()).filter(|&at| self.nodes[at].alive && !self.nodes[at].frozen);
-            let next = live.min_by_key(|&at| Self::deadline(&self.nodes[at])).expect("somebody lives");
-            let due = Self::deadline(&self.nodes[next]);
+            let deadline = |at: usize| of_either!(&self.nodes[at].role, m => m.deadline());
+            let (due, next) = live.map(|at| (deadline(at), at)).min().expect("somebody lives");
             if due > end {
                 self.now = end;
                 return;
             }
             self.now = self.now.max(due);
-            self.act(next, |role, now, fabric| match role {
-                Role::Coordinator(c) => c.tick(now, fabric),
-                Role::Member(m) => m.tick(now, fabric),
-            });
+            self.act(next, |role, now, fabric| of_either!(role, m => m.tick(now, fabric)));
             beside(self);
         }
         panic!("time does not pass: some deadline stays in the past");
@@ -632,31 +635,56 @@ impl Cluster {
     }
 
     pub fn view(&self, at: usize) -> &View {
-        match &self.nodes[at].role {
-            Role::Coordinator(c) => c.view(),
-            Role::Member(m) => m.view(),
-        }
+        of_either!(&self.nodes[at].role, m => m.view())
     }
 
     pub fn incarnation(&self, at: usize) -> Option<Incarnation> {
-        match &self.nodes[at].role {
-            Role::Coordinator(c) => c.incarnation(),
-            Role::Member(m) => m.incarnation(),
-        }
+        of_either!(&self.nodes[at].role, m => m.incarnation())
     }
 
     pub fn is_leading(&self, at: usize) -> bool {
         matches!(&self.nodes[at].role, Role::Coordinator(c) if c.is_leading())
     }
 
-    pub fn fence(&self, at: usize) -> ViewId {
+    fn page(&self, at: usize) -> &[AtomicU64; page::WORDS] {
         let words = memory::span(&self.nodes[at].memory, self.config.layout.page(), page::WORDS * 8);
-        page::fenced(words.expect("a page").try_into().expect("a page"))
+        words.expect("a page").try_into().expect("a page")
+    }
+
+    pub fn fence(&self, at: usize) -> ViewId {
+        page::fenced(self.page(at))
     }
 
     pub fn is_active(&self, at: usize, view: ViewId) -> bool {
-        let words = memory::span(&self.nodes[at].memory, self.config.layout.page(), page::WORDS * 8);
-        page::active(words.expect("a page").try_into().expect("a page"), view, || self.now)
+        page::active(self.page(at), view, || self.now)
+    }
+
+    /// The word of a slot in a coordinator's memory.
+    pub fn slot(&self, at: usize, slot: ViewId) -> &AtomicU64 {
+        word(&self.nodes[at].memory, self.config.layout.slot(slot.0))
+    }
+
+    /// What it says of that slot; `None` if it is of another lap.
+    pub fn slot_state(&self, at: usize, slot: ViewId) -> Option<SlotState> {
+        SlotWord::from_raw(self.slot(at, slot).load(Ordering::Relaxed)).state(slot)
+    }
+
+    pub fn freeze(&mut self, nodes: impl IntoIterator<Item = usize>) {
+        nodes.into_iter().for_each(|at| self.nodes[at].frozen = true);
+    }
+
+    /// A program takes a seat of an agent, with this generation, and asks to join.
+    pub fn ask(&mut self, agent: usize, seat: u16, generation: u32, called: &str, token: u64) -> Address {
+        let address = Address { seat, generation, ..self.nodes[agent].address };
+        self.programs.push(address);
+        self.seat(agent, seat, join(called, token, address));
+        address
+    }
+
+    /// A program ends, as far as its agent can tell.
+    pub fn end_program(&mut self, program: Address) {
+        self.programs.retain(|address| *address != program);
+        self.report(program, Evidence::Suspicion);
     }
 
     pub fn counted(&self, at: usize, counter: Counter) -> u64 {
