@@ -194,7 +194,7 @@ const SIGNS: [(&str, &str); 8] = [
 ];
 
 /// Least height of the time line; with less, there is none.
-const LINE_LEAST: u16 = 10;
+const LINE_LEAST: u16 = 9;
 /// Rows of a time line beside its processes: frame, axis, path, phases, medians, the slowest, and the
 /// critical path.
 const LINE_REST: u16 = 8;
@@ -423,7 +423,8 @@ fn line(
     let right = format!("{}/column  clock error {error}", Nanos(unit.round() as u64));
     let compared =
         model.marked.and_then(|view| all.iter().find(|f| f.view == view && f.view != failover.view));
-    let foot = 5 + 2 * u16::from(compared.is_some());
+    let has_slowest = area.height > LINE_LEAST;
+    let foot = 4 + u16::from(has_slowest) + 2 * u16::from(compared.is_some());
     let lines = area.height.saturating_sub(2 + 1 + foot);
     let (victims, all_names) = rows_of(failover, model.data());
     let mut critical = vec![failover.decider];
@@ -497,7 +498,7 @@ fn line(
     }
     path(canvas, inside, y, failover, between);
     let rows = Rect { y: y + 1, height: inside.bottom().saturating_sub(y + 1), ..inside };
-    let phases = Phases { failover, compared, medians, of: all.len() };
+    let phases = Phases { failover, compared, medians, of: all.len(), has_slowest };
     phases.draw(canvas, rows, left, columns);
 }
 
@@ -508,11 +509,13 @@ struct Phases<'f> {
     medians: [Option<Nanos>; 5],
     /// Number of failovers of the medians.
     of: usize,
+    /// Whether the slowest step has a line.
+    has_slowest: bool,
 }
 
 impl Phases<'_> {
     fn draw(&self, canvas: &mut Canvas<'_>, inside: Rect, left: u16, columns: u16) {
-        let Self { failover, compared, medians, of } = *self;
+        let Self { failover, compared, medians, of, has_slowest } = *self;
         let mut y = inside.y;
         let wide = (columns / PHASES.len() as u16).min(PHASE_WIDE);
         let names = if wide < PHASE_WIDE { &PHASES_SHORT } else { &PHASES };
@@ -552,8 +555,10 @@ impl Phases<'_> {
                 format!("slowest step: {} ({}), {span}{total}{usual}", PHASES[at], STEPS[at])
             },
         );
-        canvas.put(inside, inside.x + 1, y, &slowest, Tone::Text);
-        y += 1;
+        if has_slowest {
+            canvas.put(inside, inside.x + 1, y, &slowest, Tone::Text);
+            y += 1;
+        }
         let last = failover.last_active().map_or("no process became active".to_owned(), |(name, _)| {
             let after = span(failover.phases()[4]);
             let or = match failover.perhaps_last().as_slice() {

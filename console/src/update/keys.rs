@@ -438,7 +438,7 @@ impl Model {
     fn go_to_time(&mut self, second: u64) {
         const DAY: u64 = 86_400 * 1_000_000_000;
         let Some(newest) = self.newest().sample.clone() else { return };
-        let today = newest.unix - newest.unix % DAY + second * 1_000_000_000;
+        let today = (newest.unix - newest.unix % DAY).saturating_add(second * 1_000_000_000);
         let last = self.reach().map_or(newest.at, |(_, last)| last);
         let is_ahead = newest.instant_at(today) > last;
         let unix = if is_ahead { today.saturating_sub(DAY) } else { today };
