@@ -59,7 +59,22 @@ pub const PHASES: [&str; 5] = {
     from_the_notice
 };
 
+/// What is waited for in each phase.
+pub const STEPS: [&str; 5] = [
+    "until the proposal",
+    "until the decision",
+    "until older leases were fenced or had ended",
+    "until CLEAR",
+    "until the last survivor was active",
+];
+
 impl Failover {
+    /// The slowest phase, by its place.
+    pub fn slowest(&self) -> Option<(usize, Nanos)> {
+        let spans = self.phases().into_iter().enumerate().filter_map(|(at, span)| Some((at, span?)));
+        spans.filter(|(_, span)| *span > Nanos::ZERO).max_by_key(|(_, span)| *span)
+    }
+
     /// Clock error: by how much a time may be off.
     pub fn clock_error(&self) -> Nanos {
         self.moments.iter().map(|moment| moment.clock_error).max().unwrap_or_default()
