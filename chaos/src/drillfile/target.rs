@@ -2,6 +2,7 @@
 
 use crate::faults::order::TargetKind;
 use obol_fabric::Name;
+use obol_membership::Kind;
 
 /// Possible victims.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +15,18 @@ pub struct Target {
     pub select: Select,
     /// For a lease cache: select the one that renews this target's leases.
     pub serving: Option<String>,
+}
+
+impl Target {
+    /// The kind of the processes among which it selects.
+    pub fn process_kind(&self) -> Kind {
+        match self.kind {
+            TargetKind::App => Kind::App,
+            TargetKind::Agent | TargetKind::Node => Kind::Agent,
+            TargetKind::Coordinator => Kind::Coordinator,
+            TargetKind::LeaseCache => Kind::LeaseCache,
+        }
+    }
 }
 
 /// The selection among the processes of a kind, made for each repetition from the drill's seed.

@@ -264,12 +264,7 @@ fn pick(
     turn: u64,
     is_spared: &dyn Fn(&Process) -> bool,
 ) -> Result<Vec<Process>, SelectError> {
-    let kind = match target.kind {
-        TargetKind::App => Kind::App,
-        TargetKind::Agent | TargetKind::Node => Kind::Agent,
-        TargetKind::Coordinator => Kind::Coordinator,
-        TargetKind::LeaseCache => Kind::LeaseCache,
-    };
+    let kind = target.process_kind();
     let taken = |p: &&Process| chosen.iter().any(|c| c.process.name == p.name);
     // A majority is one of those that decide. Spares are none of them.
     let counts = target.kind == TargetKind::Coordinator
