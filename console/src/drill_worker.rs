@@ -14,9 +14,9 @@ use obol_fabric::host::Process;
 use obol_fabric::host::this_program;
 use obol_node::ClusterLocation;
 use parking_lot::Mutex;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, PipeReader, Read};
 use std::os::unix::process::CommandExt;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::thread;
@@ -29,7 +29,8 @@ const DISPLAY_DELAY: Duration = Duration::from_millis(20);
 pub(crate) fn choices() -> Vec<Choice> {
     let read = |shipped: drillfile::Shipped| {
         let (drill, _) = drillfile::load(shipped.name).ok()?;
-        Some(Choice { name: shipped.name.to_owned(), title: drill.title, count: drill.repeat.count })
+        let hits = drill.targets.iter().map(|target| target.process_kind()).collect();
+        Some(Choice { name: shipped.name.to_owned(), title: drill.title, count: drill.repeat.count, hits })
     };
     drillfile::shipped().filter_map(read).collect()
 }
@@ -39,11 +40,13 @@ pub(crate) struct Worker {
     location: ClusterLocation,
     tx: Sender<Message>,
     running: Arc<Mutex<Option<Process>>>,
+    /// The command that follows log lines.
+    logs: Mutex<Option<Child>>,
 }
 
 impl Worker {
     pub(crate) fn new(location: ClusterLocation, tx: Sender<Message>) -> Self {
-        Self { location, tx, running: Arc::default() }
+        Self { location, tx, running: Arc::default(), logs: Mutex::default() }
     }
 
     /// Plans a drill without running it.
@@ -76,6 +79,30 @@ impl Worker {
         });
     }
 
+    /// Passes on the log lines of a process, by the command for them, and ends the one before.
+    pub(crate) fn follow_logs(&self, who: Option<Name>) {
+        let mut logs = self.logs.lock();
+        if let Some(mut child) = logs.take() {
+            // It may have ended.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        let Some(who) = who else { return };
+        let tx = self.tx.clone();
+        match lines(&self.location, who) {
+            Ok((child, out)) => {
+                *logs = Some(child);
+                thread::spawn(move || {
+                    let lines = out.lines().map_while(Result::ok);
+                    let end = std::iter::once("no more lines are read".to_owned());
+                    // The console may have ended.
+                    lines.chain(end).all(|line| tx.send(Message::Logged(who, line)).is_ok())
+                });
+            }
+            Err(why) => drop(tx.send(Message::Logged(who, why))),
+        }
+    }
+
     /// Terminates the running drill, which undoes its faults first.
     pub(crate) fn abort(&self) {
         let running = *self.running.lock();
@@ -89,6 +116,7 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         self.abort();
+        self.follow_logs(None);
     }
 }
 
@@ -106,6 +134,33 @@ fn act(location: &ClusterLocation, verb: Verb, who: Name) -> Result<(), String> 
     let said = String::from_utf8_lossy(&ran.stderr);
     let last = said.trim_end().lines().last().unwrap_or("it failed without an error message");
     Err(last.trim_start_matches("obol: ").to_owned())
+}
+
+/// A command that prints log lines of a process as they come, and what it prints.
+fn lines(location: &ClusterLocation, who: Name) -> Result<(Child, BufReader<PipeReader>), String> {
+    let failed = |error: std::io::Error| format!("log lines cannot be read: {error}");
+    let (out, both) = std::io::pipe().map_err(failed)?;
+    let errors = both.try_clone().map_err(failed)?;
+    let child = this_program::command()
+        .map_err(failed)?
+        .args([
+            "logs",
+            who.as_str(),
+            "--last",
+            "200",
+            "--follow",
+            "--cluster",
+            location.cluster.as_str(),
+            "--root",
+        ])
+        .arg(&location.root)
+        .stdin(Stdio::null())
+        .stdout(both)
+        .stderr(errors)
+        .process_group(0)
+        .spawn()
+        .map_err(failed)?;
+    Ok((child, BufReader::new(out)))
 }
 
 fn preview(location: &ClusterLocation, drill: &str) -> Result<Preview, String> {

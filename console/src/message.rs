@@ -2,6 +2,7 @@
 
 use crate::state::chaos::DrillUpdate;
 use crossterm::event::Event as Input;
+use obol_fabric::Name;
 use obol_observe::sampling::Update;
 
 /// A message to the drawing thread.
@@ -9,6 +10,8 @@ pub(crate) enum Message {
     Input(Input),
     Update(Update),
     Chaos(DrillUpdate),
+    /// A log line of a process.
+    Logged(Name, String),
     Signal(i32),
     /// A recording cannot continue.
     NotRecording(String),

@@ -62,8 +62,20 @@ fn a_recording_with_any_numbers_is_shown_and_reported() {
     let at = |ms: u64| Instant(3_600_000_000_000 + ms * 1_000_000);
     let mut odd = samples::degraded(at(250));
     let drill = Some(DrillMark { name: "app".to_owned(), verdict: None });
-    odd.marks.push(MarkRow { at: at(240), text: "deploy".to_owned(), drill: None, rollout: None });
-    odd.marks.push(MarkRow { at: at(245), text: "drill".to_owned(), drill, rollout: None });
+    odd.marks.push(MarkRow {
+        at: at(240),
+        text: "deploy".to_owned(),
+        drill: None,
+        rollout: None,
+        acknowledged: None,
+    });
+    odd.marks.push(MarkRow {
+        at: at(245),
+        text: "drill".to_owned(),
+        drill,
+        rollout: None,
+        acknowledged: None,
+    });
     odd.events[0].doubt = Nanos(1);
     let odd = serde_json::to_value(odd).expect("JSON");
     let mut keys = BTreeSet::new();
@@ -125,8 +137,20 @@ fn put_text(value: &mut Value, text: &str) -> usize {
 fn crafted() -> Vec<u8> {
     let mut sample = samples::degraded(Instant(3_600_000_000_000));
     let drill = Some(DrillMark { name: "app".to_owned(), verdict: Some("void".to_owned()) });
-    sample.marks.push(MarkRow { at: sample.at, text: "deploy".to_owned(), drill: None, rollout: None });
-    sample.marks.push(MarkRow { at: sample.at, text: "drill app".to_owned(), drill, rollout: None });
+    sample.marks.push(MarkRow {
+        at: sample.at,
+        text: "deploy".to_owned(),
+        drill: None,
+        rollout: None,
+        acknowledged: None,
+    });
+    sample.marks.push(MarkRow {
+        at: sample.at,
+        text: "drill app".to_owned(),
+        drill,
+        rollout: None,
+        acknowledged: None,
+    });
     let mut value = serde_json::to_value(&sample).expect("JSON");
     let mut free = 0;
     let Value::Object(fields) = &mut value else { panic!("an object") };

@@ -13,11 +13,12 @@ use crate::terminal::Terminal;
 use crate::theme::{self, Glyphs, Theme};
 use crate::{past, remember, screens, svg, view};
 use crossterm::event::{self, Event as Input, MouseButton, MouseEventKind};
+use obol_chaos::drills::audit::log::Who;
 use obol_fabric::host::{clock, program};
 use obol_fabric::{Name, Nanos};
 use obol_node::ClusterLocation;
 use obol_node::{Site, ending};
-use obol_observe::annotations::Mark;
+use obol_observe::annotations::{Acknowledgement, Mark};
 use obol_observe::sampling::live::{Live, POLL_EVERY, Rate};
 use obol_observe::sampling::sample::Sample;
 use obol_observe::sampling::tape::Tape;
@@ -305,6 +306,7 @@ impl Session<'_> {
                 Some(Event::Update(update))
             }
             Message::Chaos(update) => Some(Event::Chaos(update)),
+            Message::Logged(who, line) => Some(Event::Logged(who, line)),
             Message::Signal(SIGTSTP) => {
                 effects.push(Effect::Suspend);
                 None
@@ -367,10 +369,13 @@ impl Session<'_> {
                 None
             }
             Effect::Note(text) => {
-                let how = self
-                    .location
-                    .map_or(Err("there is no cluster".to_owned()), |location| note(location, text));
-                Some(Event::Noted(how))
+                let mark = Mark::note(clock::now(), &text).map_err(|error| error.to_string());
+                Some(Event::Noted(self.note(mark)))
+            }
+            Effect::Acknowledge { incident, fact } => {
+                let by = Who::this().name();
+                let mark = Mark::acknowledged(clock::now(), Acknowledgement { incident, by }, &fact);
+                Some(Event::Noted(self.note(Ok(mark))))
             }
             Effect::Export => {
                 Some(Event::Exported(export(&self.model).map_err(|failure| failure.to_string())))
@@ -383,7 +388,11 @@ impl Session<'_> {
                 drop(remember::write(&self.model));
                 None
             }
-            Effect::Preview(_) | Effect::RunDrill(_) | Effect::AbortDrill | Effect::Act(..) => {
+            Effect::Preview(_)
+            | Effect::RunDrill(_)
+            | Effect::AbortDrill
+            | Effect::Act(..)
+            | Effect::Logs(_) => {
                 self.delegate(effect);
                 None
             }
@@ -394,6 +403,18 @@ impl Session<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
+    /// Writes an annotation; returns its text.
+    fn note(&self, mark: Result<Mark, String>) -> Result<String, String> {
+        let (mark, location) = (mark?, self.location.ok_or("there is no cluster")?.clone());
+        mark.write(&location.root.join(location.cluster.as_str())).map_err(|error| error.to_string())?;
+        let text = mark.text.clone();
+        // A host that does not answer must not hold up keys. It lacks the annotation then.
+        std::thread::spawn(move || {
+            Site::open(&location.root, location.cluster).map(|site| mark.forward(&site))
+        });
+        Ok(text)
+    }
+
     /// Passes it to the worker; there is none for a recording.
     fn delegate(&self, effect: Effect) {
         let Some(worker) = &self.worker else { return };
@@ -402,6 +423,7 @@ impl Session<'_> {
             Effect::RunDrill(drill) => worker.run(drill),
             Effect::AbortDrill => worker.abort(),
             Effect::Act(verb, who) => worker.act(verb, who),
+            Effect::Logs(who) => worker.follow_logs(who),
             _ => {}
         }
     }
@@ -417,17 +439,6 @@ impl Session<'_> {
         // Data is not stale just because the interval became shorter.
         self.model.polled_every = self.model.polled_every.max(Nanos::from_std(every));
     }
-}
-
-/// Writes an annotation; returns it.
-fn note(location: &ClusterLocation, text: String) -> Result<String, String> {
-    let dir = location.root.join(location.cluster.as_str());
-    let mark = Mark::note(clock::now(), &text).map_err(|error| error.to_string())?;
-    mark.write(&dir).map_err(|error| error.to_string())?;
-    let location = location.clone();
-    // A host that does not answer must not hold up keys. It lacks the annotation then.
-    std::thread::spawn(move || Site::open(&location.root, location.cluster).map(|site| mark.forward(&site)));
-    Ok(text)
 }
 
 /// How long the console waits for updates.

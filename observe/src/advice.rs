@@ -7,15 +7,21 @@ use crate::{Absence, Health, ObservedEvent, Observer, Snapshot, timeline};
 use obol_fabric::{Incarnation, Instant, Name, ViewId};
 use obol_membership::recorder::EventKind;
 use obol_node::Deployment;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// What is said beside a reason.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Advice {
     /// Since when it is so, in nanoseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<u64>,
-    /// What to do.
+    /// What to do; the reason itself if it says only that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
+    /// Its section in docs/alerts.md; `None` if it is that of the cluster's health.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub section: Option<String>,
 }
 
 /// The advice beside each reason of the last snapshot, in their order. `events` are those of
@@ -64,7 +70,9 @@ impl<'a> Advisor<'a> {
     }
 
     fn advise(&self, reason: &Reason) -> Advice {
-        Advice { since: self.since(&reason.fault), remedy: self.remedy(&reason.fault) }
+        let fault = &reason.fault;
+        let remedy = if *fault == Fault::ToDo { Some(reason.text.clone()) } else { self.remedy(fault) };
+        Advice { since: self.since(fault), remedy, section: fault.section().map(str::to_owned) }
     }
 
     fn since(&self, fault: &Fault) -> Option<u64> {
@@ -91,7 +99,7 @@ impl<'a> Advisor<'a> {
             Fault::Behind(_, newest) => self.decided_at(*newest),
             Fault::NoLease(name) => self.lost_lease_at(Some(*name)),
             Fault::Ended => self.lost_lease_at(None),
-            Fault::Absent(_, _) | Fault::Gateway(_) | Fault::Pulses | Fault::Other => None,
+            Fault::Absent(_, _) | Fault::Gateway(_) | Fault::Pulses | Fault::ToDo | Fault::Other => None,
         }
     }
 
@@ -199,6 +207,7 @@ impl<'a> Advisor<'a> {
             | Fault::Missed(_)
             | Fault::Gateway(None)
             | Fault::Ended
+            | Fault::ToDo
             | Fault::Other => return None,
         })
     }
@@ -324,7 +333,7 @@ mod tests {
         let snapshot = snapshot();
         let ended_at = |name: &str| (name == "app-1").then_some(77);
         let advisor = Advisor::new(deployment, &snapshot, events, &ended_at);
-        let Advice { since, remedy } = advisor.advise(&Reason::new(fault, ""));
+        let Advice { since, remedy, .. } = advisor.advise(&Reason::new(fault, ""));
         let moment = |unix| if unix == 77 { 77 } else { advisor.clocks.instant(unix).0 };
         (since.map(moment), remedy.unwrap_or_default())
     }

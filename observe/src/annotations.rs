@@ -52,6 +52,17 @@ pub struct Mark {
     /// Members that an operator expects back no more.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forgotten: Vec<Name>,
+    /// The incident that an operator acknowledges.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub acknowledged: Option<Acknowledgement>,
+}
+
+/// That an operator knows of an incident.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Acknowledgement {
+    pub incident: String,
+    /// The operator's name.
+    pub by: String,
 }
 
 /// The begin or end of a drill.
@@ -120,7 +131,14 @@ impl Mark {
         if !(1..=CHARS_MAX).contains(&chars) || text.chars().any(char::is_control) {
             return Err(MarkError::Text { chars });
         }
-        Ok(Self { at: at.0, text: text.to_owned(), drill: None, rollout: None, forgotten: Vec::new() })
+        Ok(Self {
+            at: at.0,
+            text: text.to_owned(),
+            drill: None,
+            rollout: None,
+            forgotten: Vec::new(),
+            acknowledged: None,
+        })
     }
 
     /// The begin of a drill, or its end with this verdict.
@@ -128,7 +146,7 @@ impl Mark {
         let text =
             verdict.map_or(format!("drill {name} begins"), |verdict| format!("drill {name}: {verdict}"));
         let drill = DrillMark { name: name.to_owned(), verdict: verdict.map(str::to_owned) };
-        Self { at: at.0, text, drill: Some(drill), rollout: None, forgotten: Vec::new() }
+        Self { at: at.0, text, drill: Some(drill), rollout: None, forgotten: Vec::new(), acknowledged: None }
     }
 
     /// A moment of a rollout.
@@ -137,14 +155,29 @@ impl Mark {
             RolloutStep::Begins => format!("rollout {}", rollout.name),
             RolloutStep::Goes | RolloutStep::Over => format!("rollout {}: {}", rollout.name, rollout.phase),
         };
-        Self { at: at.0, text, drill: None, rollout: Some(rollout), forgotten: Vec::new() }
+        Self {
+            at: at.0,
+            text,
+            drill: None,
+            rollout: Some(rollout),
+            forgotten: Vec::new(),
+            acknowledged: None,
+        }
     }
 
     /// An operator expects these members back no more.
     pub fn forgotten(at: Instant, names: &[Name]) -> Self {
         let all = names.iter().map(Name::as_str).collect::<Vec<_>>().join(", ");
         let text: String = format!("not expected back: {all}").chars().take(CHARS_MAX).collect();
-        Self { at: at.0, text, drill: None, rollout: None, forgotten: names.to_vec() }
+        Self { at: at.0, text, drill: None, rollout: None, forgotten: names.to_vec(), acknowledged: None }
+    }
+
+    /// An operator acknowledges an incident with this fact.
+    pub fn acknowledged(at: Instant, acknowledged: Acknowledgement, fact: &str) -> Self {
+        let whole = format!("acknowledged by {}: {fact}", acknowledged.by);
+        let text = whole.chars().filter(|letter| !letter.is_control()).take(CHARS_MAX).collect();
+        let acknowledged = Some(acknowledged);
+        Self { at: at.0, text, drill: None, rollout: None, forgotten: Vec::new(), acknowledged }
     }
 
     /// Appends it to the file in the cluster's directory.
@@ -199,7 +232,8 @@ impl Mark {
 
     /// An annotation that another host has sent, as of now on this host's clock; `None` if it is none.
     pub fn received(bytes: &[u8], now: Instant) -> Option<Self> {
-        let Self { text, drill, rollout, mut forgotten, .. } = serde_json::from_slice(bytes).ok()?;
+        let Self { text, drill, rollout, mut forgotten, acknowledged, .. } =
+            serde_json::from_slice(bytes).ok()?;
         forgotten.truncate(NAMES_MAX);
         let Self { at, text, .. } = Self::note(now, &text).ok()?;
         let is_short = |text: &str| text.chars().count() <= CHARS_MAX && !text.chars().any(char::is_control);
@@ -211,7 +245,16 @@ impl Mark {
                 && are_few(&rollout.compared)
                 && are_few(&rollout.wrong)
         };
-        Some(Self { at, text, drill: drill.filter(fits), rollout: rollout.filter(shows), forgotten })
+        let is_known = |known: &Acknowledgement| is_short(&known.incident) && is_short(&known.by);
+        let acknowledged = acknowledged.filter(is_known);
+        Some(Self {
+            at,
+            text,
+            drill: drill.filter(fits),
+            rollout: rollout.filter(shows),
+            forgotten,
+            acknowledged,
+        })
     }
 }
 
@@ -348,6 +391,11 @@ mod tests {
         assert_eq!(sent(&note), Some(Mark { at: 9, ..note.clone() }));
         let drill = Mark::drill(Instant(1), "freeze", Some("passed"));
         assert_eq!(sent(&drill), Some(Mark { at: 9, ..drill }));
+        let known = |by: &str| Acknowledgement { incident: "node-2".to_owned(), by: by.to_owned() };
+        let acknowledged = Mark::acknowledged(Instant(1), known("alice"), &"x".repeat(CHARS_MAX));
+        assert_eq!(sent(&acknowledged), Some(Mark { at: 9, ..acknowledged }));
+        let hostile = Mark { acknowledged: Some(known("a\nb")), ..note.clone() };
+        assert_eq!(sent(&hostile).map(|mark| mark.acknowledged), Some(None));
         for text in ["a\nb".to_owned(), "x".repeat(CHARS_MAX + 1)] {
             assert_eq!(sent(&Mark { text, ..note.clone() }), None);
         }

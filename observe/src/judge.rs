@@ -215,7 +215,7 @@ fn majority(
         let remedy = unseen_remedy(deciders.majority() - running, &down);
         // What keeps this host from reading the others is to be removed first.
         match trouble {
-            None => reasons.push(Reason::other(remedy)),
+            None => reasons.push(Reason::to_do(remedy)),
             Some(_) => unseen_majority = Some(remedy),
         }
     } else if !has_majority {
@@ -314,7 +314,7 @@ pub fn judge(snapshot: &Snapshot, expected: &Expected) -> (Health, Vec<Reason>) 
         // Without access to the other hosts, it is unknown whether a coordinator decides there.
         Outage::Change if trouble.is_some() => not_known(reasons),
         Outage::Change => {
-            reasons.extend(unseen_majority.map(Reason::other));
+            reasons.extend(unseen_majority.map(Reason::to_do));
             (Health::Unavailable, reasons)
         }
         Outage::Lasting(why) => {
@@ -327,7 +327,7 @@ pub fn judge(snapshot: &Snapshot, expected: &Expected) -> (Health, Vec<Reason>) 
             // That of a majority that is lost is among the reasons,
             // except where trouble came first.
             let remedy = unseen_majority.or_else(|| has_majority.then(|| why.remedy().to_owned()));
-            reasons.extend(remedy.map(Reason::other));
+            reasons.extend(remedy.map(Reason::to_do));
             // Members on hosts that cannot be read may act.
             if is_partial { not_known(reasons) } else { (Health::Unavailable, reasons) }
         }

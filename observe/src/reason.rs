@@ -53,13 +53,32 @@ pub enum Fault {
     Pulses,
     /// No program may act, because every lease has ended.
     Ended,
+    /// The text says what to do about the other reasons.
+    ToDo,
     /// The text says all.
     Other,
+}
+
+impl Fault {
+    /// Its section in docs/alerts.md; `None` if it is that of the cluster's health.
+    pub(crate) const fn section(&self) -> Option<&'static str> {
+        match self {
+            Self::Frozen { .. } => Some("ObolProcessFrozen"),
+            Self::Majority { .. } | Self::Ended => Some("ObolUnavailable"),
+            Self::Gateway(_) => Some("ObolGatewayDown"),
+            Self::Pulses => Some("ObolPathLost"),
+            _ => None,
+        }
+    }
 }
 
 impl Reason {
     pub(crate) fn new(fault: Fault, text: impl Into<String>) -> Self {
         Self { text: text.into(), fault }
+    }
+
+    pub(crate) fn to_do(text: impl Into<String>) -> Self {
+        Self::new(Fault::ToDo, text)
     }
 
     pub(crate) fn other(text: impl Into<String>) -> Self {

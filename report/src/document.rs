@@ -5,6 +5,7 @@ use obol_fabric::Instant;
 use obol_observe::Renewals;
 use obol_observe::calendar::{age, iso};
 use obol_observe::failovers::{Failover, PHASES};
+use obol_observe::incidents::incident::Incident;
 use obol_observe::plot::{Bars, Cell, Document, PlotError};
 use obol_observe::sampling::windows::PERCENTILES;
 use obol_term::output::Failure;
@@ -48,6 +49,16 @@ fn outages(report: &Report, doc: &mut Document) {
         doc.heading("Problems at the last sample");
         doc.say(format!("What was wrong at {}:", iso(report.last.unix)));
         doc.list(problems);
+    }
+}
+
+/// What happened: each incident in its sentence, oldest first.
+fn incidents(report: &Report, doc: &mut Document) {
+    let told = |one: Incident| format!("{}: {}", iso(report.unix(one.since)), one.told());
+    let all: Vec<String> = report.incidents().map(told).collect();
+    if !all.is_empty() {
+        doc.heading("What happened");
+        doc.list(all);
     }
 }
 
@@ -117,6 +128,7 @@ pub(super) fn document(report: &Report) -> Result<Document, Failure> {
         view.map_or(String::new(), |view| format!(", in view {} with {} members", view.id, view.members))
     ));
     report.lacks().into_iter().for_each(|lack| doc.say(lack));
+    incidents(report, &mut doc);
     outages(report, &mut doc);
     let marks: Vec<String> =
         report.marks().map(|mark| format!("{}: {}", time(report, mark.at), mark.text)).collect();

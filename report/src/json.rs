@@ -3,6 +3,7 @@
 use crate::{Part, Report};
 use obol_observe::calendar::iso;
 use obol_observe::failovers::{Failover, PHASES};
+use obol_observe::incidents::incident_json;
 use obol_observe::sampling::windows::PERCENTILES;
 use obol_term::output::Failure;
 use serde_json::{Map, Value, json};
@@ -88,6 +89,7 @@ pub(super) fn text(report: &Report) -> Result<String, Failure> {
         .marks()
         .map(|mark| json!({ "at": iso(report.unix(mark.at)), "before_first_sample": report.is_before(mark.at), "text": mark.text, "drill": mark.drill, "rollout": mark.rollout }))
         .collect();
+    let incidents: Vec<Value> = report.incidents().map(|one| incident_json(&one, sample)).collect();
     let value = json!({
         "schema": SCHEMA,
         "cluster": report.cluster.as_str(),
@@ -96,6 +98,7 @@ pub(super) fn text(report: &Report) -> Result<String, Failure> {
         "samples": report.samples,
         "health": report.health(),
         "reasons": sample.reasons,
+        "incidents": incidents,
         "outages": outages,
         "no_service_ns": report.outages.without_service().0.0,
         "alerts": report.data().alerts.iter().map(|(name, clause)| json!({ "alert": name, "what": clause })).collect::<Vec<_>>(),

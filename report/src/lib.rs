@@ -21,6 +21,7 @@ use obol_observe::Renewals;
 use obol_observe::calendar::iso;
 use obol_observe::failovers::Failover;
 use obol_observe::histograms::Counts;
+use obol_observe::incidents::incident::Incident;
 use obol_observe::sampling::data::Data;
 use obol_observe::sampling::live::{Live, POLL_EVERY, Rate};
 use obol_observe::sampling::record::Reading;
@@ -143,10 +144,19 @@ impl Report {
         self.parts.iter().flat_map(|part| &part.data.marks)
     }
 
+    /// The incidents of the covered time, oldest first.
+    fn incidents(&self) -> impl Iterator<Item = Incident> {
+        self.parts.iter().flat_map(|part| {
+            let all = part.data.incidents().into_iter().chain(part.data.ended_incidents());
+            let mut all: Vec<Incident> = all.filter(|one| !self.is_before(one.last)).collect();
+            all.sort_by_key(|one| one.since);
+            all
+        })
+    }
+
     /// The time of a stamp in nanoseconds since 1970, UTC.
     fn unix(&self, at: Instant) -> u64 {
-        let Sample { at: last, unix, .. } = *self.last;
-        if at > last { unix.saturating_add(at.since(last).0) } else { unix.saturating_sub(last.since(at).0) }
+        self.last.unix_at(at)
     }
 
     fn latencies(&self) -> impl Iterator<Item = Latency> + '_ {

@@ -17,7 +17,7 @@ fn report() -> Report {
         (0..8).map(|n| Arc::new(samples::healthy(Instant(start + n * 250_000_000)))).collect();
     let mut last = samples::degraded(Instant(start + 2_000_000_000));
     let text = "deploy \"1.4\" | <b>, *now*".to_owned();
-    last.marks.push(MarkRow { at: Instant(start), text, drill: None, rollout: None });
+    last.marks.push(MarkRow { at: Instant(start), text, drill: None, rollout: None, acknowledged: None });
     all.push(Arc::new(last));
     Report::new(samples::name("default"), all).expect("there are samples")
 }
@@ -281,7 +281,13 @@ fn a_trace_has_no_negative_time_also_if_a_note_or_an_event_was_before_the_first_
     let start = 3_600_000_000_000;
     let mut last = samples::degraded(Instant(start + 2_000_000_000));
     let text = "long before".to_owned();
-    last.marks.push(MarkRow { at: Instant(start - 700_000_000), text, drill: None, rollout: None });
+    last.marks.push(MarkRow {
+        at: Instant(start - 700_000_000),
+        text,
+        drill: None,
+        rollout: None,
+        acknowledged: None,
+    });
     last.events.insert(0, samples::event(Instant(start - 500_000_000), 0));
     let report = Report::new(samples::name("default"), [Arc::new(last)]).expect("a sample");
     let trace = report.text(ReportFormat::Perfetto).expect("written");
@@ -299,7 +305,7 @@ fn what_was_before_the_first_sample_and_what_no_recorder_shows_is_said() {
     let mut sample = samples::degraded(Instant(start));
     for (at, text) in [(start - 60_000_000_000, "before"), (start, "during")] {
         let text = text.to_owned();
-        sample.marks.push(MarkRow { at: Instant(at), text, drill: None, rollout: None });
+        sample.marks.push(MarkRow { at: Instant(at), text, drill: None, rollout: None, acknowledged: None });
     }
     let report = Report::new(samples::name("default"), [Arc::new(sample.clone())]).expect("a sample");
     let json: Value = serde_json::from_str(&report.text(ReportFormat::Json).expect("written")).expect("JSON");

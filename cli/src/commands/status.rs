@@ -16,18 +16,24 @@ use obol_node::network::Fabric;
 use obol_observe::advice::{self, Advice};
 use obol_observe::calendar::{self, age, iso, unix_now};
 use obol_observe::figures::total;
+use obol_observe::incidents::incident::Incident;
+use obol_observe::incidents::incident_json;
 use obol_observe::pulse_json;
 use obol_observe::replacement::Replacement;
+use obol_observe::sampling::data::Data;
+use obol_observe::sampling::sample::{Cost, Sample};
 use obol_observe::table;
 use obol_observe::{
-    Gateway, Health, Observer, Process, Snapshot, certificate_days, certificate_warning, examine_keys, judge,
-    least_duties, warnings,
+    Gateway, Health, ObservedEvent, Observer, Process, Snapshot, certificate_days, certificate_warning,
+    examine_keys, judge, least_duties, warnings,
 };
 use obol_term::output::{self, Failure};
 use serde::Serialize;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Show a cluster's health; exit code 0 healthy, 1 degraded, 2 unreachable, 3 unavailable, 4 unknown
 #[derive(Debug, Args)]
@@ -157,8 +163,17 @@ impl<'a> AdviceJson<'a> {
     }
 }
 
+/// What consoles derive from the same.
+fn derived(snapshot: &Snapshot, events: &[ObservedEvent], advice: &[Advice]) -> (Data, Arc<Sample>) {
+    let mut sample = Sample::new(snapshot.clone(), events, unix_now(), Cost::default());
+    sample.advice = advice.to_vec();
+    let (mut data, sample) = (Data::default(), Arc::new(sample));
+    data.take(Arc::clone(&sample));
+    (data, sample)
+}
+
 /// The line below a reason, if there is anything to say.
-fn advice_line(Advice { since, remedy }: &Advice, now: u64) -> Option<String> {
+fn advice_line(Advice { since, remedy, .. }: &Advice, now: u64) -> Option<String> {
     let since = since.map(|since| {
         format!("since {} UTC ({} ago)", calendar::utc(since, "%F %T"), age(Nanos(now.saturating_sub(since))))
     });
@@ -174,6 +189,8 @@ pub(crate) struct StatusJson<'a> {
     reasons: &'a [String],
     /// What is said beside each reason, in their order.
     advice: Vec<AdviceJson<'a>>,
+    /// What belongs together of it, each in a sentence, with what the cluster did about it.
+    incidents: Vec<Value>,
     /// What may go wrong later; the health does not count it.
     warnings: Vec<String>,
     view: Option<u64>,
@@ -386,6 +403,7 @@ pub(crate) fn json<'a>(cluster: &'a Name, profile: &'a str, snapshot: &'a Snapsh
         health: snapshot.health,
         reasons: &snapshot.reasons,
         advice: Vec::new(),
+        incidents: Vec::new(),
         warnings: Vec::new(),
         view: snapshot.view.as_ref().map(|view| view.id.0),
         base: snapshot.view.as_ref().map(|view| view.base.0),
@@ -412,6 +430,8 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Status) -> Result<ExitCode,
     let events = observer.events();
     let replacement = Replacement::of(&observer, &snapshot, &events);
     let advice = advice::of(&observer, &snapshot, &events);
+    let (data, sample) = derived(&snapshot, &events, &advice);
+    let incidents = data.incidents();
     if args.json {
         let profile = observer.deployment().profile.name.to_string();
         let warnings = warnings(&observer, &snapshot);
@@ -419,8 +439,9 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Status) -> Result<ExitCode,
         let (gateway, rdma) = (GatewayJson::of(&observer), RdmaJson::of(&observer, &snapshot));
         let advice = snapshot.reasons.iter().zip(advice).map(|(reason, said)| AdviceJson::of(reason, said));
         let advice = advice.collect();
+        let incidents = incidents.iter().map(|one| incident_json(one, &sample)).collect();
         let status = json(&cluster, &profile, &snapshot);
-        let mut status = StatusJson { advice, warnings, replacement, gateway, rdma, ..status };
+        let mut status = StatusJson { advice, incidents, warnings, replacement, gateway, rdma, ..status };
         for process in status.processes.iter_mut().filter(|process| !process.distant) {
             process.log = log(&observer, process);
             process.ended = ended(&observer, process);
@@ -433,6 +454,10 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Status) -> Result<ExitCode,
             output::line(format_args!("  ! {reason}"))?;
             if let Some(line) = advice_line(said, now) {
                 output::line(format_args!("      {line}"))?;
+            }
+            let incident = incidents.iter().find(|one| one.fact == *reason);
+            if let Some(story) = incident.and_then(Incident::story) {
+                output::line(format_args!("      {story}"))?;
             }
         }
         for warning in warnings(&observer, &snapshot) {
@@ -526,6 +551,7 @@ fn unreachable(cluster: Name, error: &obol_node::SiteError, as_json: bool) -> Re
         health: Health::Unreachable,
         reasons: &[error.to_string()],
         advice: Vec::new(),
+        incidents: Vec::new(),
         warnings: Vec::new(),
         view: None,
         base: None,

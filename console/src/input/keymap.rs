@@ -28,8 +28,7 @@ impl Keymap {
     /// The action of a key while nothing is typed.
     pub(crate) fn action(&self, press: Press) -> Option<Action> {
         if let Some(digit) = press.typed().and_then(|letter| letter.to_digit(10)) {
-            let number = u8::try_from(digit).unwrap_or(0);
-            return (number > 0).then_some(Action::Screen(number));
+            return u8::try_from(digit).ok().map(Action::Screen);
         }
         self.iter().find(|(_, keys)| keys.contains(&press)).map(|(binding, _)| binding.action)
     }

@@ -4,6 +4,7 @@ mod keymap;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 pub(crate) use keymap::Keymap;
+use obol_fabric::Nanos;
 use strum::{IntoStaticStr, VariantArray};
 
 /// A user action.
@@ -19,6 +20,9 @@ pub(crate) enum Action {
     First,
     Last,
     Open,
+    Logs,
+    Events,
+    Drills,
     Back,
     Sort,
     SortBy,
@@ -33,6 +37,7 @@ pub(crate) enum Action {
     StepForward,
     EventBack,
     EventForward,
+    Seek(Jump),
     ZoomIn,
     ZoomOut,
     ZoomReset,
@@ -61,6 +66,23 @@ pub(crate) enum Action {
     Quit,
     QuitKeep,
 }
+
+/// A move in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Jump {
+    Back(Nanos),
+    Forward(Nanos),
+    /// To where the incident before began.
+    IncidentBack,
+    IncidentForward,
+    /// To the mark before.
+    MarkBack,
+    MarkForward,
+}
+
+const SECOND: Nanos = Nanos::from_secs(1);
+const MINUTE: Nanos = Nanos::from_secs(60);
+const HOUR: Nanos = Nanos::from_secs(3600);
 
 /// A key with its modifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -213,6 +235,9 @@ pub(crate) const BINDINGS: &[Binding] = {
         Binding::new(Lists, PageDown, "page-down", &[press!(PageDown), press!(ctrl 'f')], "page down"),
         Binding::new(Lists, PageUp, "page-up", &[press!(PageUp), press!(ctrl 'b')], "page up"),
         Binding::new(Lists, Open, "open", &[press!(Enter)], "details of the row"),
+        Binding::new(Lists, Logs, "logs", &[press!('l')], "log lines of the row"),
+        Binding::new(Lists, Events, "events-of", &[press!('e')], "events of the row"),
+        Binding::new(Lists, Drills, "drills-on", &[press!('d')], "drills that can hit it"),
         Binding::new(Lists, Back, "back", &[press!(Esc)], "clear filter, or go back"),
         Binding::new(Lists, Sort, "sort", &[press!('s')], "sort by the next column"),
         Binding::new(Lists, SortBy, "sort-by", &[press!('o')], "sort by the column named"),
@@ -225,6 +250,22 @@ pub(crate) const BINDINGS: &[Binding] = {
         Binding::new(Time, StepForward, "step-forward", &[press!(']')], "one sample forward"),
         Binding::new(Time, EventBack, "event-back", &[press!('{')], "last view change"),
         Binding::new(Time, EventForward, "event-forward", &[press!('}')], "next view change"),
+        Binding::new(Time, Seek(Jump::Back(SECOND)), "second-back", &[press!(',')], "a second back"),
+        Binding::new(Time, Seek(Jump::Forward(SECOND)), "second-forward", &[press!('.')], "a second forward"),
+        Binding::new(Time, Seek(Jump::Back(MINUTE)), "minute-back", &[press!('(')], "a minute back"),
+        Binding::new(Time, Seek(Jump::Forward(MINUTE)), "minute-forward", &[press!(')')], "a minute forward"),
+        Binding::new(Time, Seek(Jump::Back(HOUR)), "hour-back", &[press!('H')], "an hour back"),
+        Binding::new(Time, Seek(Jump::Forward(HOUR)), "hour-forward", &[press!('L')], "an hour forward"),
+        Binding::new(Time, Seek(Jump::IncidentBack), "incident-back", &[press!('i')], "to the last incident"),
+        Binding::new(
+            Time,
+            Seek(Jump::IncidentForward),
+            "incident-forward",
+            &[press!('I')],
+            "to the next incident",
+        ),
+        Binding::new(Time, Seek(Jump::MarkBack), "mark-back", &[press!('b')], "to the last mark"),
+        Binding::new(Time, Seek(Jump::MarkForward), "mark-forward", &[press!('B')], "to the next mark"),
         Binding::new(Time, Faster, "faster", &[press!('>')], "replay: twice as fast"),
         Binding::new(Time, Slower, "slower", &[press!('<')], "replay: half as fast"),
         Binding::new(Time, Note, "note", &[press!('n')], "add an annotation"),
@@ -233,8 +274,8 @@ pub(crate) const BINDINGS: &[Binding] = {
         Binding::new(Time, ZoomIn, "zoom-in", &[press!('+'), press!('=')], "time line: zoom in"),
         Binding::new(Time, ZoomOut, "zoom-out", &[press!('-')], "time line: zoom out"),
         Binding::new(Time, ZoomReset, "zoom-reset", &[press!('z')], "time line: show all"),
-        Binding::new(Time, PanLeft, "pan-left", &[press!('h'), press!(Left)], "time line: earlier"),
-        Binding::new(Time, PanRight, "pan-right", &[press!('l'), press!(Right)], "time line: later"),
+        Binding::new(Time, PanLeft, "pan-left", &[press!(Left), press!('h')], "time line: earlier"),
+        Binding::new(Time, PanRight, "pan-right", &[press!(Right)], "time line: later"),
         Binding::new(Time, LineDown, "line-down", &[press!('J')], "time line: scroll down"),
         Binding::new(Time, LineUp, "line-up", &[press!('K')], "time line: scroll up"),
         Binding::new(Time, Mark, "mark", &[press!('m')], "mark for comparison"),
@@ -248,7 +289,7 @@ pub(crate) const BINDINGS: &[Binding] = {
         Binding::new(Console, Palette, "palette", &[press!(':')], "command by name"),
         Binding::new(Console, Theme, "theme", &[press!('T')], "next theme"),
         Binding::new(Console, Mouse, "mouse", &[press!('M')], "mouse capture on or off"),
-        Binding::new(Console, Alerts, "alerts", &[press!('a')], "all alerts, acknowledge"),
+        Binding::new(Console, Alerts, "alerts", &[press!('a')], "incidents, acknowledge"),
         Binding::new(Console, Help, "help", &[press!('?'), press!(F 1)], "this help"),
         Binding::new(Console, Redraw, "redraw", &[press!(ctrl 'l')], "redraw the screen"),
         Binding::new(Console, Suspend, "suspend", &[press!(ctrl 'z')], "suspend (fg resumes)"),
@@ -280,7 +321,7 @@ mod tests {
     fn digits_are_screens() {
         let keymap = Keymap::default();
         assert_eq!(keymap.action(press!('2')), Some(Action::Screen(2)));
-        assert_eq!(keymap.action(press!('0')), None);
+        assert_eq!(keymap.action(press!('0')), Some(Action::Screen(0)));
         assert_eq!(keymap.hint(Action::Suspend), "Ctrl-Z");
         assert_eq!(Press::named("2"), None);
     }

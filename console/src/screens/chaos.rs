@@ -43,6 +43,10 @@ impl Screen for Chaos {
         }
     }
 
+    fn what(&self) -> &'static str {
+        "Drills: faults that are injected on purpose, and what the cluster does about them. Previews are harmless; a run needs `obol console --arm`, the typed name of the cluster, and a key."
+    }
+
     fn hints(&self, _: &Model) -> &'static str {
         "{down}/{up} select   {open} preview   {arm} arm, or disarm   {run-drill} run   {abort-drill} abort"
     }

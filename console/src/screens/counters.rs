@@ -21,6 +21,7 @@ use crate::state::{Model, RowId, ScreenId};
 use crate::theme::Tone;
 use crate::widgets::canvas::{Canvas, Cell, count};
 use crate::widgets::grid::{Column, Grid};
+use crate::widgets::trend::{self, Trend};
 use obol_fabric::Nanos;
 use obol_membership::Kind;
 use obol_membership::consensus::Ballot;
@@ -47,6 +48,7 @@ const fn counted(head: &'static str, counter: Counter, warns: bool, means: &'sta
 
 pub(super) struct Counters {
     id: ScreenId,
+    what: &'static str,
     /// Whether it lists only coordinators, with the contents of their acceptors.
     decides: bool,
     counted: &'static [Counted],
@@ -60,6 +62,7 @@ const SUSPICIONS: [EventKind; 4] =
 
 pub(super) static COORDINATORS: Counters = Counters {
     id: ScreenId("Coordinators"),
+    what: "The coordinators decide views by majority: who is a member. One leads and proposes; the others take over if it fails. ABORTS and BY WAIT cost time.",
     decides: true,
     counted: &DECIDED,
     noted: (
@@ -77,6 +80,7 @@ pub(super) static COORDINATORS: Counters = Counters {
 
 pub(super) static DETECTORS: Counters = Counters {
     id: ScreenId("Detectors"),
+    what: "Who was suspected, by which detector, and how often wrongly (FALSE). Of several hosts also the paths by which their pulses arrive.",
     decides: false,
     counted: &DETECTED,
     noted: ("Accusations", &SUSPICIONS),
@@ -85,6 +89,10 @@ pub(super) static DETECTORS: Counters = Counters {
 impl Screen for Counters {
     fn about(&self) -> About {
         About::list(self.id, &[])
+    }
+
+    fn what(&self) -> &'static str {
+        self.what
     }
 
     fn columns(&self) -> Vec<Column> {
@@ -97,6 +105,11 @@ impl Screen for Counters {
 
     fn list_area(&self, model: &Model, area: Rect) -> Rect {
         self.split(model, area).0
+    }
+
+    fn trends(&self) -> &'static [&'static Trend] {
+        const SHOWN: &[&Trend] = &[&trend::VIEWS, &trend::FAILOVERS, &trend::READS];
+        SHOWN
     }
 
     fn draw(&self, model: &Model, canvas: &mut Canvas<'_>, area: Rect) {

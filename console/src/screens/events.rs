@@ -27,6 +27,10 @@ impl Screen for Events {
         About { can_sort: false, ..About::list(ID, &COLUMNS) }
     }
 
+    fn what(&self) -> &'static str {
+        "What all processes noted in their flight recorders, merged by time to the microsecond. Failovers and incidents are made of these."
+    }
+
     fn hints(&self, _: &Model) -> &'static str {
         "{down}/{up} select   {filter} filter   {back} back   {freeze} freeze   {step-back} {step-forward} step"
     }
@@ -65,7 +69,8 @@ impl Screen for Events {
 
 const COLUMNS: [Column; 6] = [
     Column::text("TIME", 16, 2).means("time of day in UTC, to the microsecond, as stamped by the process"),
-    Column::number("AFTER", 8, 5).means("since the event in the line above; +-: within the clocks' error"),
+    Column::number("AFTER", 8, 5)
+        .means("since the event in the line above; ?: unknown, as the clocks may be off by this much"),
     Column::text("PROCESS", 8, 0).means("the process that recorded it"),
     Column::text("EVENT", 13, 0).means("what happened"),
     Column::text("DETECTOR", 9, 4).means("the detector, if a process is suspected"),
@@ -116,7 +121,7 @@ fn cells(rows: &[&EventRow], at: usize, data: &Data) -> Vec<Cell> {
         let (before, doubt) = (rows[before], event.doubt.max(rows[before].doubt));
         match event.at.since(before.at) {
             // By another host's clock: the order is uncertain.
-            since if doubt > obol_fabric::Nanos::ZERO && since <= doubt => format!("+-{doubt}"),
+            since if doubt > obol_fabric::Nanos::ZERO && since <= doubt => format!("? <{doubt}"),
             since => format!("+{since}"),
         }
     });

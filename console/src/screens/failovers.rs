@@ -25,9 +25,10 @@ use crate::state::{Effect, Model, RowId, ScreenId};
 use crate::theme::Tone;
 use crate::widgets::canvas::{Canvas, Cell, time_of_day};
 use crate::widgets::grid::{Column, Grid};
+use crate::widgets::trend::{self, Trend};
 use obol_fabric::{Instant, Name, Nanos};
 use obol_membership::recorder::EventKind;
-use obol_observe::failovers::{self, Failover, PHASES};
+use obol_observe::failovers::{self, Failover, PHASES, STEPS};
 use obol_observe::sampling::data::Data;
 use ratatui::layout::Rect;
 
@@ -43,6 +44,10 @@ impl Screen for Failovers {
         About { can_sort: false, signs: &SIGNS, ..About::list(ID, &COLUMNS) }
     }
 
+    fn what(&self) -> &'static str {
+        "Each time that members failed: who, what noticed it, and how long it took until all survivors were active without them. Below, the selected failover moment by moment."
+    }
+
     fn hints(&self, _: &Model) -> &'static str {
         "{down}/{up} select   {open} its events   {zoom-in}/{zoom-out} zoom   {pan-left}/{pan-right} pan   {zoom-reset} show all   {line-up}/{line-down} processes   {mark} mark, to compare   {filter} filter"
     }
@@ -53,6 +58,11 @@ impl Screen for Failovers {
 
     fn list_area(&self, model: &Model, area: Rect) -> Rect {
         split(model, area).0
+    }
+
+    fn trends(&self) -> &'static [&'static Trend] {
+        const SHOWN: &[&Trend] = &[&trend::FAILOVERS, &trend::VIEWS];
+        SHOWN
     }
 
     /// Without a selection it is about the newest failover.
@@ -168,7 +178,7 @@ const COLUMNS: [Column; 7] = [
 ];
 
 /// Explanations of the time line for the help.
-const SIGNS: [(&str, &str); 7] = [
+const SIGNS: [(&str, &str); 8] = [
     (
         "without",
         "view changes that no flight recorder shows any more: recorders keep the newest events, and end with their \
@@ -178,15 +188,16 @@ const SIGNS: [(&str, &str); 7] = [
     ("after", "time since the decider's first notice; the frame shows the scale"),
     ("( )", "range of another host's stamp, because of its clock error"),
     (">>", "a stamp far beyond those that the line shows, such as of a dead process that came back"),
-    ("path", "the critical path on the same scale; = - # only distinguish a phase from the next"),
+    ("path", "the critical path on the same scale: = propose  - decide  # fence  + clear  ~ active"),
+    ("x", "who failed, when that was noticed first"),
     ("median n", "of each phase, over the n failovers in the list"),
 ];
 
 /// Least height of the time line; with less, there is none.
 const LINE_LEAST: u16 = 9;
-/// Rows of a time line beside its processes: frame, axis, path, phases, medians, and the critical
-/// path.
-const LINE_REST: u16 = 7;
+/// Rows of a time line beside its processes: frame, axis, path, phases, medians, the slowest, and the
+/// critical path.
+const LINE_REST: u16 = 8;
 /// Largest height of the list beside a time line.
 const LIST_MOST: u16 = 10;
 /// Least height of the list with enough rows, so that two failovers can be compared.
@@ -227,7 +238,7 @@ fn chosen<'r>(model: &Model, rows: &'r [Failover]) -> Option<&'r Failover> {
 /// The list, and the area of the time line below it.
 fn split(model: &Model, body: Rect) -> (Rect, Option<Rect>) {
     let all = rows(model);
-    let processes = chosen(model, &all).map_or(0, |failover| failover.processes().len());
+    let processes = chosen(model, &all).map_or(0, |failover| rows_of(failover, model.data()).1.len());
     let rows = u16::try_from(all.len()).unwrap_or(u16::MAX);
     // A long list leaves room for the time line of all processes, and keeps a few rows.
     let line = u16::try_from(processes).unwrap_or(u16::MAX).saturating_add(LINE_REST).max(LINE_LEAST);
@@ -358,9 +369,25 @@ fn pan(model: &Model) -> Option<(Nanos, Nanos)> {
     Some((Nanos((unit * f64::from(MARK_EVERY)) as u64), end))
 }
 
-/// The number of processes of the shown time line.
+/// The number of rows of the shown time line.
 fn processes(model: &Model) -> usize {
-    chosen(model, &rows(model)).map_or(0, |failover| failover.processes().len())
+    chosen(model, &rows(model)).map_or(0, |failover| rows_of(failover, model.data()).1.len())
+}
+
+/// Who failed, and how that was noticed; and all who have a row: these first, then those with stamps.
+fn rows_of(failover: &Failover, data: &Data) -> (Vec<(Name, String)>, Vec<Name>) {
+    let noticed = |dead: &failovers::Dead| {
+        let by = data.accuser(dead).map_or(String::new(), |by| format!(", reported by {by}"));
+        dead.reason
+            .map_or("removed with its agent".to_owned(), |reason| format!("failed: {}{by}", reason.name()))
+    };
+    let victims: Vec<(Name, String)> =
+        failover.dead.iter().filter_map(|dead| Some((data.name(dead.who)?, noticed(dead)))).collect();
+    let first = victims.iter().map(|(name, _)| *name);
+    let stamped =
+        failover.processes().into_iter().filter(|name| victims.iter().all(|(victim, _)| victim != name));
+    let all = first.chain(stamped).collect();
+    (victims, all)
 }
 
 /// The processes for which there is room: always those on the critical path, and others from
@@ -396,11 +423,13 @@ fn line(
     let right = format!("{}/column  clock error {error}", Nanos(unit.round() as u64));
     let compared =
         model.marked.and_then(|view| all.iter().find(|f| f.view == view && f.view != failover.view));
-    let foot = 4 + 2 * u16::from(compared.is_some());
+    let has_slowest = area.height > LINE_LEAST;
+    let foot = 4 + u16::from(has_slowest) + 2 * u16::from(compared.is_some());
     let lines = area.height.saturating_sub(2 + 1 + foot);
-    let all_names = failover.processes();
+    let (victims, all_names) = rows_of(failover, model.data());
     let mut critical = vec![failover.decider];
     critical.extend(failover.last_active().map(|(name, _)| name));
+    critical.extend(victims.iter().map(|(name, _)| *name));
     let names = visible(&all_names, &critical, usize::from(lines), model.scroll);
     let mut title = vec![Cell::new(format!("Time line of view {}", failover.view), Tone::Title)];
     if names.len() < all_names.len() {
@@ -439,6 +468,14 @@ fn line(
             let x = (left + columns).saturating_sub(late.len() as u16);
             canvas.put(inside, x, y, &late, Tone::Dim);
         }
+        if let Some((_, how)) = victims.iter().find(|(victim, _)| victim == name)
+            && from <= 0.0
+        {
+            let x = canvas.put(inside, left, y, "x", Tone::Bad);
+            if mine.is_empty() {
+                canvas.put(inside, x + 1, y, how, Tone::Dim);
+            }
+        }
         // Of several in one column, the most important is shown.
         mine.sort_by_key(|moment| weight(moment.event));
         for moment in mine {
@@ -461,8 +498,8 @@ fn line(
     }
     path(canvas, inside, y, failover, between);
     let rows = Rect { y: y + 1, height: inside.bottom().saturating_sub(y + 1), ..inside };
-    let rows_of = Phases { failover, compared, medians, of: all.len() };
-    rows_of.draw(canvas, rows, left, columns);
+    let phases = Phases { failover, compared, medians, of: all.len(), has_slowest };
+    phases.draw(canvas, rows, left, columns);
 }
 
 /// The lines below a time line: its phases, the medians, and those of the marked failover.
@@ -472,11 +509,13 @@ struct Phases<'f> {
     medians: [Option<Nanos>; 5],
     /// Number of failovers of the medians.
     of: usize,
+    /// Whether the slowest step has a line.
+    has_slowest: bool,
 }
 
 impl Phases<'_> {
     fn draw(&self, canvas: &mut Canvas<'_>, inside: Rect, left: u16, columns: u16) {
-        let Self { failover, compared, medians, of } = *self;
+        let Self { failover, compared, medians, of, has_slowest } = *self;
         let mut y = inside.y;
         let wide = (columns / PHASES.len() as u16).min(PHASE_WIDE);
         let names = if wide < PHASE_WIDE { &PHASES_SHORT } else { &PHASES };
@@ -507,6 +546,19 @@ impl Phases<'_> {
             let changes = std::array::from_fn(|n| change(theirs[n], mine[n]));
             row(canvas, "change", changes, Tone::Warn);
         }
+        let slowest = failover.slowest().map_or(
+            "slowest step: unknown, its stamps are missing".to_owned(),
+            |(at, span)| {
+                let total = failover.total().map_or(String::new(), |total| format!(" of {total}"));
+                let usual = medians[at].filter(|_| of > 1);
+                let usual = usual.map_or(String::new(), |usual| format!(", median {usual}"));
+                format!("slowest step: {} ({}), {span}{total}{usual}", PHASES[at], STEPS[at])
+            },
+        );
+        if has_slowest {
+            canvas.put(inside, inside.x + 1, y, &slowest, Tone::Text);
+            y += 1;
+        }
         let last = failover.last_active().map_or("no process became active".to_owned(), |(name, _)| {
             let after = span(failover.phases()[4]);
             let or = match failover.perhaps_last().as_slice() {
@@ -534,6 +586,11 @@ fn change(before: Option<Nanos>, now: Option<Nanos>) -> (String, Tone) {
     }
 }
 
+/// How each phase is drawn: with a sign of its own, and in tones of which neighbours differ on 16 colours and for all
+/// kinds of colour vision.
+const FILLS: [(&str, Tone); PHASES.len()] =
+    [("=", Tone::Title), ("-", Tone::Warn), ("#", Tone::Stale), ("+", Tone::Text), ("~", Tone::Good)];
+
 /// The critical path on the scale of the time line, phase by phase.
 fn path(
     canvas: &mut Canvas<'_>,
@@ -551,8 +608,7 @@ fn path(
         if let Some((from, wide)) =
             between(begins, ends).map(|(from, to)| (from, to - from)).filter(|(_, wide)| *wide > 0)
         {
-            // Three, as a phase may have no width, and its neighbours touch then.
-            let (fill, tone) = [("=", Tone::Title), ("-", Tone::Good), ("#", Tone::Warn)][at % 3];
+            let (fill, tone) = FILLS[at];
             let label = format!(" {name} ");
             let lines = usize::from(wide).saturating_sub(label.len() + 2);
             let text = if usize::from(wide) >= label.len() + 2 {

@@ -23,6 +23,7 @@ use crate::theme::Tone;
 use crate::widgets::bars::{self, Side};
 use crate::widgets::canvas::{Canvas, Cell, count};
 use crate::widgets::grid::{Column, Grid};
+use crate::widgets::trend::{self, Trend};
 use obol_fabric::metrics::bucket;
 use obol_fabric::{Instant, Nanos};
 use obol_membership::metrics::Histogram;
@@ -41,6 +42,10 @@ impl Screen for Latency {
         About { can_sort: false, can_filter: false, signs: &bars::SIGNS, ..About::list(ID, &COLUMNS) }
     }
 
+    fn what(&self) -> &'static str {
+        "How long renewals, decisions and failovers took lately, beside the time before: the previous minute, or before the newest mark."
+    }
+
     fn hints(&self, _: &Model) -> &'static str {
         "{down}/{up} select   {freeze} freeze   {step-back} {step-forward} step"
     }
@@ -48,6 +53,11 @@ impl Screen for Latency {
     fn rows(&self, _: &Model) -> Vec<RowId> {
         // The histograms, and the failovers.
         (0..=Histogram::ALL.len()).map(RowId::Fixed).collect()
+    }
+
+    fn trends(&self) -> &'static [&'static Trend] {
+        const SHOWN: &[&Trend] = &[&trend::MARGIN, &trend::ON_TIME];
+        SHOWN
     }
 
     fn draw(&self, model: &Model, canvas: &mut Canvas<'_>, area: Rect) {

@@ -21,6 +21,7 @@ use crate::theme::Tone;
 use crate::widgets::bars::{self, Side};
 use crate::widgets::canvas::{Canvas, Cell, count, rate};
 use crate::widgets::grid::{Column, Grid};
+use crate::widgets::trend::{self, Trend};
 use obol_fabric::{Instant, Nanos};
 use obol_membership::metrics::{Counter, Histogram};
 use obol_observe::histograms::Counts;
@@ -37,12 +38,21 @@ impl Screen for Leases {
         About { signs: &bars::SIGNS, ..About::list(ID, &COLUMNS) }
     }
 
+    fn what(&self) -> &'static str {
+        "A lease lets programs act for a short time; agents renew it many times before it ends. LATE and FAILED should not grow; a small MARGIN means that a short pause ends the lease."
+    }
+
     fn rows(&self, model: &Model) -> Vec<RowId> {
         rows(model).iter().map(|row| RowId::Process(row.name)).collect()
     }
 
     fn list_area(&self, model: &Model, area: Rect) -> Rect {
         split(model, area).0
+    }
+
+    fn trends(&self) -> &'static [&'static Trend] {
+        const SHOWN: &[&Trend] = &[&trend::LATE, &trend::MARGIN, &trend::ON_TIME];
+        SHOWN
     }
 
     fn draw(&self, model: &Model, canvas: &mut Canvas<'_>, area: Rect) {

@@ -7,21 +7,21 @@
 //! └──────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Processes that need attention come first where not all fit, unless the list is sorted. Less important columns are hidden
+//! Processes that need attention come first, unless the list is sorted. Less important columns are hidden
 //! first. Below, if there is room: the newest events.
 
 mod detail;
 
 use crate::input::Action;
 use crate::screens::{About, Screen, events};
+use crate::state::chaos;
 use crate::state::filter::Filter;
 use crate::state::table::{Key, page};
 use crate::state::{Effect, Mode, Model, RowId, ScreenId};
 use crate::theme::{Glyphs, Tone};
-use crate::view::areas::Areas;
 use crate::widgets::canvas::{Canvas, Cell, NONE, count, rate};
 use crate::widgets::grid::{Column, Grid, page_rows};
-use obol_fabric::{Incarnation, Instant, Nanos};
+use obol_fabric::{Incarnation, Instant, Name, Nanos};
 use obol_membership::Kind;
 use obol_membership::metrics::Counter;
 use obol_observe::LeaseStatus;
@@ -43,11 +43,15 @@ impl Screen for Members {
         About::list(ID, &COLUMNS)
     }
 
+    fn what(&self) -> &'static str {
+        "All processes of the cluster, and whether each may act now. A program may act while the lease of its agent is active in the newest view. What is wrong stands above, with what to do; Enter describes a row."
+    }
+
     fn hints(&self, model: &Model) -> &'static str {
         if model.mode == Mode::Detail {
-            "{open} its events   {back} closes   {down}/{up} select   {kill} kill   {stop} stop   {start} start"
+            "{open} its events   {logs} log lines   {back} closes   {down}/{up} select   {kill} kill   {stop} stop   {start} start"
         } else {
-            "{down}/{up} select   {open} details   {sort}/{sort-by} sort   {filter} filter   {find-next} needs attention   {freeze} freeze"
+            "{down}/{up} select   {open} describe   {logs} log lines   {events-of} events   {sort}/{sort-by} sort   {filter} filter   {find-next} needs attention   {freeze} freeze"
         }
     }
 
@@ -70,9 +74,12 @@ impl Screen for Members {
         }
     }
 
-    fn act(&self, model: &mut Model, action: Action, _effects: &mut Vec<Effect>) -> Option<bool> {
+    fn act(&self, model: &mut Model, action: Action, effects: &mut Vec<Effect>) -> Option<bool> {
         match action {
             Action::Open => Some(open(model)),
+            Action::Logs => Some(place(model).is_some_and(|name| model.follow_logs(name, effects))),
+            Action::Events => Some(place(model).is_some() && show_events(model)),
+            Action::Drills => Some(show_drills(model)),
             Action::FindNext => Some(find(model, true)),
             Action::FindPrevious => Some(find(model, false)),
             _ => None,
@@ -86,13 +93,45 @@ pub(crate) fn selected(model: &Model) -> Option<&ProcessRow> {
     rows(model).into_iter().find(|row| Some(RowId::Process(row.name)) == wanted)
 }
 
-/// Opens the details of a member.
-fn open(model: &mut Model) -> bool {
+/// The selected member, or the first one, which is selected then.
+fn place(model: &mut Model) -> Option<Name> {
     let rows = Members.rows(model);
     let list = model.list_mut(ID);
-    let Some(row) = rows.get(list.place(&rows)) else { return false };
-    list.selected = Some(*row);
-    model.mode = Mode::Detail;
+    let row = *rows.get(list.place(&rows))?;
+    list.selected = Some(row);
+    let RowId::Process(name) = row else { return None };
+    Some(name)
+}
+
+/// Opens the details of a member.
+fn open(model: &mut Model) -> bool {
+    let is_there = place(model).is_some();
+    if is_there {
+        model.mode = Mode::Detail;
+    }
+    is_there
+}
+
+/// Shows the drills whose victims are of the selected member's kind.
+fn show_drills(model: &mut Model) -> bool {
+    let Some(kind) = place(model).and_then(|_| selected(model)).map(|row| row.kind) else { return false };
+    let hits = |at: &usize| model.chaos.drills[*at].hits.contains(&kind);
+    let all: Vec<usize> = (0..model.chaos.drills.len()).filter(hits).collect();
+    let names: Vec<&str> = all.iter().map(|at| model.chaos.drills[*at].name.as_str()).collect();
+    model.note = Some(match names[..] {
+        [] => format!("no drill has a victim of this kind: {}", kind.name()),
+        _ => format!("drills with victims of this kind ({}): {}", kind.name(), names.join(", ")),
+    });
+    model.list_mut(chaos::SCREEN).selected = all.first().map(|at| RowId::Fixed(*at));
+    model.screen = chaos::SCREEN;
+    true
+}
+
+/// Opens the details of this member.
+pub(crate) fn describe(model: &mut Model, name: Name) -> bool {
+    let list = model.list_mut(ID);
+    (list.filter, list.selected) = (Filter::none(), Some(RowId::Process(name)));
+    (model.screen, model.mode) = (ID, Mode::Detail);
     true
 }
 
@@ -228,8 +267,7 @@ pub(crate) fn rows(model: &Model) -> Vec<&ProcessRow> {
     };
     let mut rows = super::processes(model, ID, &COLUMNS, kept, key);
     let list = model.list(ID);
-    if list.sort.is_none() && !list.reverse && rows.len() > page_rows(split(model, Areas::of(model).body).0) {
-        // Where not all fit, those that need attention are on the first page.
+    if list.sort.is_none() && !list.reverse {
         rows.sort_by_key(|row| {
             Some(model.data().status(row))
                 .filter(|status| lasts(*status))
@@ -403,11 +441,11 @@ mod tests {
     }
 
     #[test]
-    fn who_needs_attention_is_on_the_first_page_where_not_all_fit() {
+    fn who_needs_attention_comes_first() {
         let mut small = broken(40, 10);
         assert_eq!(names(&small)[..3], ["app-2", "node-3", "coord-1"], "down, frozen, then the others");
         assert_eq!(names(&small).len(), names(&broken(120, 36)).len());
-        assert_eq!(names(&broken(120, 36))[0], "coord-1", "all are seen");
+        assert_eq!(names(&broken(120, 36))[..3], ["app-2", "node-3", "coord-1"]);
         // An order that the user asks for is kept.
         press(&mut small, "s");
         assert_ne!(names(&small)[..2], ["app-2", "node-3"]);

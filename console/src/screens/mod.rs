@@ -6,6 +6,7 @@ mod chaos;
 mod counters;
 mod events;
 mod failovers;
+pub(crate) mod incidents;
 mod latency;
 mod leases;
 pub(crate) mod members;
@@ -19,6 +20,7 @@ use crate::state::{Effect, Model, RowId, ScreenId};
 use crate::theme::Tone;
 use crate::widgets::canvas::Canvas;
 use crate::widgets::grid::{self, Column};
+use crate::widgets::trend::Trend;
 use obol_fabric::Instant;
 use obol_observe::sampling::data::Data;
 use obol_observe::sampling::sample::ProcessRow;
@@ -35,7 +37,11 @@ static ALL: &[&dyn Screen] = &[
     &latency::Latency,
     &events::Events,
     &stores::Stores,
+    &incidents::Incidents,
 ];
+
+/// Screens that digits can show.
+const TEN: usize = 10;
 
 /// What is fixed of a screen.
 pub(crate) struct About {
@@ -66,6 +72,9 @@ pub(crate) trait Screen: Sync {
     /// What is fixed of it.
     fn about(&self) -> About;
 
+    /// What a newcomer is looking at.
+    fn what(&self) -> &'static str;
+
     fn id(&self) -> ScreenId {
         self.about().id
     }
@@ -90,6 +99,11 @@ pub(crate) trait Screen: Sync {
 
     fn draw(&self, model: &Model, canvas: &mut Canvas<'_>, area: Rect);
 
+    /// Charts below it where the list leaves room.
+    fn trends(&self) -> &'static [&'static Trend] {
+        &[]
+    }
+
     /// Moves the selection. Returns whether the screen changed.
     fn select(&self, model: &mut Model, to: Move) -> bool {
         let rows = self.rows(model);
@@ -103,10 +117,10 @@ pub(crate) trait Screen: Sync {
 }
 
 impl dyn Screen {
-    /// Its place among the tabs, from 1: its key.
+    /// The digit that shows it: its place among the tabs from 1, and 0 for the tenth.
     pub(crate) fn number(&self) -> u8 {
         let place = ALL.iter().position(|screen| screen.id() == self.id());
-        place.and_then(|place| u8::try_from(place + 1).ok()).unwrap_or(0)
+        place.and_then(|place| u8::try_from((place + 1) % TEN).ok()).unwrap_or(0)
     }
 
     /// The name of its command and of its table in the configuration.
@@ -147,9 +161,9 @@ pub(crate) fn beside(model: &Model, by: isize) -> ScreenId {
     ALL[(place + count).saturating_add_signed(by) % count].id()
 }
 
-/// The screen of a number.
+/// The screen of a digit.
 pub(crate) fn numbered(number: u8) -> Option<ScreenId> {
-    Some(ALL.get(usize::from(number).checked_sub(1)?)?.id())
+    Some(ALL.get((usize::from(number) + TEN - 1) % TEN)?.id())
 }
 
 /// Why a list is empty: the filter, or else `none`.

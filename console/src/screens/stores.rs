@@ -15,6 +15,7 @@ use crate::state::{Model, RowId, ScreenId};
 use crate::theme::Tone;
 use crate::widgets::canvas::{Canvas, Cell, count, wrapped};
 use crate::widgets::grid::{Column, Grid};
+use crate::widgets::trend::{self, Trend};
 use obol_observe::replicas::{Doing, Log, Replica, Replicas};
 use obol_observe::sampling::data::Data;
 use ratatui::layout::Rect;
@@ -28,8 +29,17 @@ impl Screen for Stores {
         About { signs: &SIGNS, ..About::list(ID, &COLUMNS) }
     }
 
+    fn what(&self) -> &'static str {
+        "The replicas of the replicated store, if one runs: who leads, and how far behind each of the others is."
+    }
+
     fn rows(&self, model: &Model) -> Vec<RowId> {
         rows(model).iter().map(|row| RowId::Process(row.name)).collect()
+    }
+
+    fn trends(&self) -> &'static [&'static Trend] {
+        const SHOWN: &[&Trend] = &[&trend::VIEWS, &trend::FAILOVERS];
+        SHOWN
     }
 
     fn draw(&self, model: &Model, canvas: &mut Canvas<'_>, area: Rect) {

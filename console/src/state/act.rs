@@ -1,6 +1,8 @@
 //! An operator's actions on one process: kill, stop, start. Like drills, they need `--arm`; each is
 //! confirmed, and carried out by the command of the same name.
 
+use obol_fabric::Name;
+
 /// The action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
@@ -16,6 +18,11 @@ impl Verb {
             Self::Stop => "stop",
             Self::Start => "start",
         }
+    }
+
+    /// What is run for it.
+    pub(crate) fn line(self, who: Name, cluster: Name) -> String {
+        format!("obol {} {who} --cluster {cluster}", self.command())
     }
 
     /// Its text in the confirmation.

@@ -8,6 +8,7 @@ use crate::state::{Effect, Mode, Model, Prompt, RowId, ScreenId};
 use obol_chaos::drills::Journal;
 use obol_chaos::drills::engine::progress::Progress;
 use obol_fabric::{Instant, Name};
+use obol_membership::Kind;
 use std::collections::VecDeque;
 
 /// The screen of drills.
@@ -22,6 +23,8 @@ pub(crate) struct Choice {
     pub(crate) name: String,
     pub(crate) title: String,
     pub(crate) count: u32,
+    /// The kinds of its victims.
+    pub(crate) hits: Vec<Kind>,
 }
 
 /// The plan of a drill at present.

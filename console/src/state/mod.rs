@@ -17,10 +17,9 @@ use chaos::{Chaos, DrillUpdate};
 use mouse::Mouse;
 use obol_fabric::{Instant, Name, Nanos, ViewId};
 use obol_observe::sampling::Update;
-use obol_observe::sampling::alerts;
 use obol_observe::sampling::data::Data;
 use replay::Replay;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use store::Store;
 use table::List;
@@ -45,6 +44,8 @@ pub(crate) enum RowId {
     View(ViewId),
     /// An event, by its process and stamp.
     Event(Name, Instant),
+    /// An incident, by a number that is made of its id.
+    Incident(u64),
     /// A row with a fixed place.
     Fixed(usize),
 }
@@ -77,10 +78,10 @@ pub(crate) enum Prompt {
 pub(crate) enum Mode {
     Normal,
     Help,
-    /// All alerts, with those that ended.
-    Alerts,
     /// The details of the selected member are open.
     Detail,
+    /// Log lines are shown.
+    Logs,
     /// An action on a process waits for confirmation.
     Confirm {
         verb: Verb,
@@ -106,6 +107,8 @@ pub(crate) enum Event {
     Tick(Instant),
     /// An update of the chaos screen's worker.
     Chaos(DrillUpdate),
+    /// A log line of a process, or why there are no more.
+    Logged(Name, String),
     /// The folder of a report, or an error.
     Exported(Result<String, String>),
     /// The result of an annotation.
@@ -125,6 +128,11 @@ pub(crate) enum Effect {
     Record,
     /// Write this annotation.
     Note(String),
+    /// Say in all consoles that this operator knows of an incident with this fact.
+    Acknowledge {
+        incident: String,
+        fact: String,
+    },
     /// Write a report on the kept samples, in every format.
     Export,
     /// Copy this to the clipboard of the terminal's user.
@@ -138,6 +146,8 @@ pub(crate) enum Effect {
     RunDrill(String),
     /// Abort the running drill.
     AbortDrill,
+    /// Follow the log lines of this process, and of no other.
+    Logs(Option<Name>),
     /// Kill, stop or start a process.
     Act(Verb, Name),
     /// Capture or release the mouse.
@@ -153,6 +163,29 @@ pub(crate) struct Frozen {
     pub(crate) data: Data,
     /// The same for an earlier sample, from which steps back can start.
     pub(crate) before: Option<Box<(Instant, Data)>>,
+}
+
+/// Log lines that are kept.
+const LOG_LINES_MAX: usize = 2000;
+
+/// The log lines of a process, which are followed.
+#[derive(Clone, Debug)]
+pub(crate) struct Logs {
+    pub(crate) who: Name,
+    pub(crate) lines: VecDeque<String>,
+    /// How many of the newest are below the shown ones.
+    pub(crate) back: usize,
+}
+
+impl Logs {
+    pub(crate) fn take(&mut self, line: String) {
+        self.lines.push_back(line);
+        // What is read stays in its place.
+        self.back = if self.back > 0 { (self.back + 1).min(self.lines.len()) } else { 0 };
+        if self.lines.len() > LOG_LINES_MAX {
+            self.lines.pop_front();
+        }
+    }
 }
 
 /// The state of the console.
@@ -184,6 +217,7 @@ pub(crate) struct Model {
     /// The current time.
     pub(crate) now: Instant,
     pub(crate) chaos: Chaos,
+    pub(crate) logs: Option<Logs>,
     /// The state of each screen's list.
     lists: BTreeMap<ScreenId, List<RowId>>,
     /// The failover marked for comparison.
@@ -198,8 +232,6 @@ pub(crate) struct Model {
     pub(crate) mouse: bool,
     /// The open page of the help.
     pub(crate) help_page: usize,
-    /// Alerts that are not shown on the screens, because they were acknowledged in this console.
-    pub(crate) acknowledged: BTreeSet<alerts::Key>,
     /// The marked choice while a name is typed.
     pub(crate) choice: Option<usize>,
     /// A message about the last key, if any.
@@ -227,6 +259,7 @@ impl Model {
             lost: None,
             now: Instant::ZERO,
             chaos: Chaos::default(),
+            logs: None,
             lists: BTreeMap::new(),
             marked: None,
             zoom: 0,
@@ -234,7 +267,6 @@ impl Model {
             scroll: 0,
             mouse: true,
             help_page: 0,
-            acknowledged: BTreeSet::new(),
             choice: None,
             note: None,
         }
@@ -254,6 +286,51 @@ impl Model {
     /// The shown data: live, or as of the freeze.
     pub(crate) fn data(&self) -> &Data {
         self.frozen.as_ref().map_or(&self.live, |frozen| &frozen.data)
+    }
+
+    /// The time of the newest shown sample.
+    pub(crate) fn shown_at(&self) -> Option<Instant> {
+        let shown = self.frozen.as_ref().map(|frozen| frozen.at);
+        shown.or_else(|| self.live.sample.as_ref().map(|sample| sample.at))
+    }
+
+    /// All that is known, also of later than what is shown; of a recording, what was shown.
+    pub(crate) fn newest(&self) -> &Data {
+        if self.replay.is_some() { self.data() } else { &self.live }
+    }
+
+    /// The times of the first and the newest sample that can be shown.
+    pub(crate) fn reach(&self) -> Option<(Instant, Instant)> {
+        match &self.replay {
+            Some(replay) => replay.first().map(|first| (first, first + replay.span().0)),
+            None => Some((self.store.times().next()?, self.store.times().next_back()?)),
+        }
+    }
+
+    /// The samples at which incidents and marks were seen first.
+    pub(crate) fn past_moments(&self) -> (Vec<Instant>, Vec<Instant>) {
+        let data = self.newest();
+        let seen = |at: Instant| match &self.replay {
+            Some(replay) => replay.first_from(at),
+            None => self.store.times().find(|time| *time >= at),
+        };
+        let incidents = data.incidents().into_iter().chain(data.ended_incidents());
+        let marks = data.marks.iter().filter_map(|mark| seen(mark.at));
+        (incidents.filter_map(|one| seen(one.since)).collect(), marks.collect())
+    }
+
+    /// Shows the samples up to a moment, or the first one. Returns whether that is another than what is shown.
+    pub(crate) fn seek(&mut self, target: Instant) -> bool {
+        let Some(shown) = self.shown_at() else { return false };
+        if self.replay.is_some() {
+            return self.seek_replay(target);
+        }
+        let times = || self.store.times();
+        let Some(at) = times().rev().find(|at| *at <= target).or(times().next()) else { return false };
+        if at != shown {
+            self.freeze_at(at);
+        }
+        at != shown
     }
 
     /// The age of the newest sample, if it is stale.

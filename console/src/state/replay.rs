@@ -121,6 +121,11 @@ impl Replay {
         self.tape.at(0)
     }
 
+    /// The time of the first sample that was found from a moment on.
+    pub(crate) fn first_from(&self, moment: Instant) -> Option<Instant> {
+        self.tape.at(self.tape.found_until(Instant(moment.0.saturating_sub(1))))
+    }
+
     /// The time of the sample where the user wants to be.
     fn moment(&self) -> Option<Instant> {
         self.tape.at(self.wanted.checked_sub(1)?)
@@ -223,6 +228,15 @@ impl Model {
         to.inspect(|to| self.move_to(*to)).is_some()
     }
 
+    /// Moves to the newest sample up to a moment, or to the first. Returns whether it is another.
+    pub(crate) fn seek_replay(&mut self, target: Instant) -> bool {
+        self.stop();
+        let Some(replay) = &mut self.replay else { return false };
+        let (before, to) = (replay.wanted, replay.tape.until(target).max(replay.tape.found().min(1)));
+        self.move_to(to);
+        to != before
+    }
+
     /// Does what does not wait for the user: searches the recording, moves, plays. Returns whether the screen
     /// changed.
     pub(crate) fn advance(&mut self) -> bool {
@@ -316,13 +330,17 @@ mod tests {
         let lines: Vec<&str> = shown.lines().collect();
         let head = lines[0].replace("REPLAY", "").replace("LIVE", "");
         let head: Vec<&str> = head.split_whitespace().collect();
-        format!("{}\n{}", head.join(" "), lines[1..lines.len() - 1].join("\n"))
+        // The footer, and the time bar.
+        let rest = &lines[1..lines.len() - 1];
+        let rest: Vec<&str> = rest.iter().copied().filter(|line| !line.ends_with("@ 23:13:27.7Z")).collect();
+        format!("{}\n{}", head.join(" "), rest.join("\n"))
     }
 
     #[test]
     fn a_replay_has_the_screens_of_the_live_console() {
         let mut live = broken(120, 36);
-        let mut replay = console(120, 36);
+        // With a row for its time bar.
+        let mut replay = console(120, 37);
         replay.replay(recorded(&live));
         assert!(text(&replay).contains("REPLAY"), "{}", text(&replay));
         press(&mut replay, "}");
@@ -376,7 +394,13 @@ mod tests {
             sample.cluster_id = Some(k / (n / 2));
             sample.events = k.is_multiple_of(3).then(|| samples::event(at, k)).into_iter().collect();
             if k % 170 == 5 {
-                sample.marks.push(MarkRow { at, text: format!("note {k}"), drill: None, rollout: None });
+                sample.marks.push(MarkRow {
+                    at,
+                    text: format!("note {k}"),
+                    drill: None,
+                    rollout: None,
+                    acknowledged: None,
+                });
             }
             sample
         };

@@ -9,6 +9,7 @@ use crate::state::Step;
 use crate::state::packed::{self, Identity, Numbers};
 use obol_fabric::{Instant, Nanos};
 use obol_observe::Health;
+use obol_observe::advice::Advice;
 use obol_observe::replicas::Replica;
 use obol_observe::sampling::data::{self, Data};
 use obol_observe::sampling::sample::{MarkRow, ProcessRow, Sample, SpanRow, ViewRow};
@@ -40,6 +41,7 @@ struct Frame {
     rest: Sample,
     view: Option<Arc<ViewRow>>,
     reasons: Arc<[String]>,
+    advice: Arc<[Advice]>,
     identities: Arc<[Identity]>,
     /// The rows are relative to zero, not to the previous sample.
     from_zero: bool,
@@ -86,8 +88,9 @@ impl Frame {
 
     /// The sample with these rows.
     fn sample(&self, processes: Vec<ProcessRow>) -> Sample {
-        let (view, reasons) = (self.view.as_deref().cloned(), self.reasons.to_vec());
-        Sample { processes, view, reasons, ..self.rest.clone() }
+        let (view, reasons, advice) =
+            (self.view.as_deref().cloned(), self.reasons.to_vec(), self.advice.to_vec());
+        Sample { processes, view, reasons, advice, ..self.rest.clone() }
     }
 }
 
@@ -163,6 +166,8 @@ impl Store {
         });
         let reasons = before.filter(|before| *before.reasons == *sample.reasons);
         let reasons = reasons.map_or_else(|| sample.reasons.as_slice().into(), |b| Arc::clone(&b.reasons));
+        let advice = before.filter(|before| *before.advice == *sample.advice);
+        let advice = advice.map_or_else(|| sample.advice.as_slice().into(), |b| Arc::clone(&b.advice));
         Frame {
             at: sample.at,
             rest: Sample {
@@ -173,6 +178,7 @@ impl Store {
                 processes: Vec::new(),
                 health: sample.health,
                 reasons: Vec::new(),
+                advice: Vec::new(),
                 leader: sample.leader,
                 events: sample.events.clone(),
                 spans: sample.spans.clone(),
@@ -186,6 +192,7 @@ impl Store {
             },
             view,
             reasons,
+            advice,
             from_zero: newest.is_none(),
             rows: packed::pack(&identities, newest.map(|newest| newest.processes.as_slice()), rows),
             identities,

@@ -1,26 +1,37 @@
 //! The effect of each action on the console.
 
-use crate::input::{Action, Press};
+use crate::input::{Action, Jump, Press};
 use crate::palette::{Choice, Command};
-use crate::screens::{self, members};
+use crate::screens::{self, incidents, members};
 use crate::state::act::Verb;
 use crate::state::filter::Filter;
 use crate::state::table::Move;
-use crate::state::{Effect, Frozen, Mode, Model, Prompt, Step};
+use crate::state::{Effect, Frozen, Logs, Mode, Model, Prompt, Step};
 use crate::view;
 use crossterm::event::KeyCode;
-use obol_observe::sampling::alerts::Raised;
+use obol_fabric::Name;
+use std::collections::VecDeque;
 
 /// Length limit of typed text.
 const TYPED_MAX: usize = 128;
+
+/// The second of a time of day, as `12:35` or `12:35:07`.
+fn second_of_day(text: &str) -> Option<u64> {
+    let parts = text.split(':').map(|part| part.parse::<u64>().ok().filter(|_| part.len() <= 2));
+    let (hour, minute, second) = match parts.collect::<Option<Vec<_>>>()?[..] {
+        [hour, minute] => (hour, minute, 0),
+        [hour, minute, second] => (hour, minute, second),
+        _ => return None,
+    };
+    (hour < 24 && minute < 60 && second < 60).then_some(hour * 3600 + minute * 60 + second)
+}
 
 impl Model {
     /// Handles a key. Returns whether the screen changed.
     pub(super) fn press(&mut self, press: Press, effects: &mut Vec<Effect>) -> bool {
         match self.mode {
             Mode::Typing { .. } => self.type_key(press, effects),
-            Mode::Alerts if self.keymap.action(press) == Some(Action::Alerts) => self.acknowledge(),
-            Mode::Help | Mode::Alerts => match self.keymap.action(press) {
+            Mode::Help => match self.keymap.action(press) {
                 Some(action @ (Action::Quit | Action::QuitKeep | Action::Suspend | Action::Redraw)) => {
                     self.mode = Mode::Normal;
                     // In the help, `q` closes it.
@@ -59,9 +70,14 @@ impl Model {
                         true
                     }
                 }
+                Some(action @ (Action::Events | Action::Drills)) => {
+                    self.mode = Mode::Normal;
+                    self.act(action, effects)
+                }
                 Some(action) => self.act(action, effects),
                 None => false,
             },
+            Mode::Logs => self.read_logs(press, effects),
             Mode::Leaving => {
                 self.mode = Mode::Normal;
                 if press.typed() == Some('y') {
@@ -158,6 +174,11 @@ impl Model {
             Some(Command::Act(action)) => drop(self.act(action, effects)),
             Some(Command::Sort(column)) => self.sort_by(column, effects),
             None if text.is_empty() => {}
+            None if what == Prompt::Palette
+                && let Some(second) = second_of_day(text) =>
+            {
+                self.go_to_time(second)
+            }
             None => {
                 let (kind, key) = match what {
                     Prompt::SortBy => ("column", "{sort-by}"),
@@ -221,11 +242,15 @@ impl Model {
             Action::Copy => self.copy(effects),
             Action::Record if self.replay.is_some() => self.say("this is a recording already"),
             Action::Record => emit(Effect::Record, false),
+            Action::Seek(jump) => self.jump(jump),
             Action::StepBack | Action::StepForward | Action::EventBack | Action::EventForward => {
                 self.step(action)
             }
             // These keys belong to some screens only.
             Action::Open
+            | Action::Logs
+            | Action::Events
+            | Action::Drills
             | Action::FindNext
             | Action::FindPrevious
             | Action::Mark
@@ -242,8 +267,8 @@ impl Model {
                 self.turn_to(Mode::Help)
             }
             Action::Alerts => {
-                self.help_page = 0;
-                self.turn_to(Mode::Alerts)
+                self.screen = incidents::ID;
+                true
             }
             Action::Suspend => emit(Effect::Suspend, true),
             Action::Redraw => emit(Effect::Redraw, true),
@@ -253,20 +278,42 @@ impl Model {
         }
     }
 
-    /// The alerts that are raised now leave the screens, until they are raised again.
-    fn acknowledge(&mut self) -> bool {
-        self.acknowledged = self.data().alerting.raised().map(Raised::key).collect();
-        self.mode = Mode::Normal;
-        let n = self.acknowledged.len();
-        match n {
-            0 => self.say("no alert to acknowledge; reasons of bad health stay until they are gone"),
-            n => self.say(&format!("alerts acknowledged in this console: {n}")),
-        }
-    }
-
     fn next_theme(&mut self) -> bool {
         self.theme = self.theme.next();
         self.say(&format!("theme {}", self.theme.name()))
+    }
+
+    /// Moves through log lines, or closes them.
+    fn read_logs(&mut self, press: Press, effects: &mut Vec<Effect>) -> bool {
+        let page = usize::from(view::log_rows(self)).max(1);
+        let Some(logs) = &mut self.logs else { return false };
+        let last = logs.lines.len().saturating_sub(page);
+        logs.back = match self.keymap.action(press) {
+            Some(Action::Up) => (logs.back + 1).min(last),
+            Some(Action::Down) => logs.back.saturating_sub(1),
+            Some(Action::PageUp) => (logs.back + page).min(last),
+            Some(Action::PageDown) => logs.back.saturating_sub(page),
+            Some(Action::First) => last,
+            Some(Action::Last) => 0,
+            Some(Action::Back | Action::Quit | Action::Logs) => {
+                (self.mode, self.logs) = (Mode::Normal, None);
+                effects.push(Effect::Logs(None));
+                return true;
+            }
+            Some(action @ (Action::Suspend | Action::Redraw)) => return self.act(action, effects),
+            _ => return false,
+        };
+        true
+    }
+
+    /// Follows the log lines of a process.
+    pub(crate) fn follow_logs(&mut self, who: Name, effects: &mut Vec<Effect>) -> bool {
+        if self.replay.is_some() {
+            return self.say("a recording has no log lines; its events are on screen 8");
+        }
+        self.logs = Some(Logs { who, lines: VecDeque::new(), back: 0 });
+        effects.push(Effect::Logs(Some(who)));
+        self.turn_to(Mode::Logs)
     }
 
     /// Shows a note.
@@ -387,6 +434,44 @@ impl Model {
         true
     }
 
+    /// Shows the newest sample up to a time of day in UTC, of the shown day or the day before.
+    fn go_to_time(&mut self, second: u64) {
+        const DAY: u64 = 86_400 * 1_000_000_000;
+        let Some(newest) = self.newest().sample.clone() else { return };
+        let today = (newest.unix - newest.unix % DAY).saturating_add(second * 1_000_000_000);
+        let last = self.reach().map_or(newest.at, |(_, last)| last);
+        let is_ahead = newest.instant_at(today) > last;
+        let unix = if is_ahead { today.saturating_sub(DAY) } else { today };
+        if !self.seek(newest.instant_at(unix)) {
+            self.note = Some("this is what is kept of that time".to_owned());
+        }
+    }
+
+    /// Moves in time, or says that there is nothing to move to.
+    fn jump(&mut self, jump: Jump) -> bool {
+        let Some(at) = self.shown_at() else { return false };
+        let (target, none) = match jump {
+            Jump::Back(span) => (Some(at - span), "no earlier sample is kept"),
+            Jump::Forward(span) => (Some(at + span), "this is the newest; {freeze} resumes"),
+            Jump::IncidentBack => {
+                (self.past_moments().0.into_iter().filter(|then| *then < at).max(), "no incident before")
+            }
+            Jump::IncidentForward => {
+                (self.past_moments().0.into_iter().filter(|then| *then > at).min(), "no incident after")
+            }
+            Jump::MarkBack => {
+                (self.past_moments().1.into_iter().filter(|then| *then < at).max(), "no mark before")
+            }
+            Jump::MarkForward => {
+                (self.past_moments().1.into_iter().filter(|then| *then > at).min(), "no mark after")
+            }
+        };
+        if !target.is_some_and(|target| self.seek(target)) {
+            self.note = Some(self.keymap.fill(none));
+        }
+        true
+    }
+
     fn step(&mut self, action: Action) -> bool {
         let step = match action {
             Action::StepBack => Step::Back,
@@ -394,8 +479,7 @@ impl Model {
             Action::EventBack => Step::ChangeBack,
             _ => Step::ChangeForward,
         };
-        let shown = self.frozen.as_ref().map(|frozen| frozen.at);
-        let Some(at) = shown.or(self.live.sample.as_ref().map(|sample| sample.at)) else { return false };
+        let Some(at) = self.shown_at() else { return false };
         let moved = match self.replay {
             Some(_) => self.step_replay(step),
             None => self.store.after_step(at, step).inspect(|at| self.freeze_at(*at)).is_some(),

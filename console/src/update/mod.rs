@@ -8,7 +8,6 @@ mod mouse;
 use crate::state::{Effect, Event, Model};
 use obol_fabric::Nanos;
 use obol_observe::sampling::Update;
-use obol_observe::sampling::alerts::Raised;
 use std::sync::Arc;
 
 impl Model {
@@ -30,8 +29,6 @@ impl Model {
                 if self.bell && self.live.alerts.iter().find(is_new).is_some() {
                     effects.push(Effect::Bell);
                 }
-                let raised: Vec<_> = self.live.alerting.raised().map(Raised::key).collect();
-                self.acknowledged.retain(|key| raised.contains(key));
                 self.store.push(sample);
                 self.frozen.is_none() || found
             }
@@ -41,6 +38,10 @@ impl Model {
                 changed
             }
             Event::Chaos(update) => self.take_drill_update(update),
+            Event::Logged(who, line) => {
+                let logs = self.logs.as_mut().filter(|logs| logs.who == who);
+                logs.map(|logs| logs.take(line)).is_some()
+            }
             Event::Exported(how) => {
                 self.note = Some(match how {
                     Ok(folder) => format!("the report and the screen are in {folder}/"),

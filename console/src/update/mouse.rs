@@ -20,6 +20,10 @@ impl Model {
         };
         match (&self.mode, mouse, hit) {
             (Mode::Leaving | Mode::Confirm { .. }, ..) => false,
+            (Mode::Logs, Mouse::Wheel(down), _) => {
+                self.press(if down { Press::DOWN } else { Press::UP }, effects)
+            }
+            (Mode::Logs, ..) => false,
             (Mode::Typing { .. }, Mouse::Click(..), Some(Hit::Choice(at))) => {
                 self.choice = Some(at);
                 self.press(Press::ENTER, effects)
@@ -28,13 +32,13 @@ impl Model {
                 self.press(if down { Press::DOWN } else { Press::UP }, effects)
             }
             (Mode::Typing { .. }, ..) => false,
-            (Mode::Help | Mode::Alerts, Mouse::Wheel(down), _) => {
+            (Mode::Help, Mouse::Wheel(down), _) => {
                 let last = view::help_pages(self).saturating_sub(1);
                 let page =
                     if down { (self.help_page + 1).min(last) } else { self.help_page.saturating_sub(1) };
                 std::mem::replace(&mut self.help_page, page) != page
             }
-            (Mode::Help | Mode::Alerts | Mode::Detail, Mouse::Click(..), _) => {
+            (Mode::Help | Mode::Detail, Mouse::Click(..), _) => {
                 self.mode = Mode::Normal;
                 true
             }

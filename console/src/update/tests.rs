@@ -185,12 +185,12 @@ fn a_process_that_is_listed_again_is_not_counted_again() {
 #[test]
 fn the_time_line_keeps_its_place_in_time_and_can_be_reset() {
     let mut model = broken(120, 36);
-    press(&mut model, "3ll");
+    press(&mut model, "3→→");
     let place = model.pan;
     assert!(place > Nanos::ZERO);
     press(&mut model, "+++-");
     assert_eq!(model.pan, place, "a finer scale shows the same moment at its edge");
-    press(&mut model, &"l".repeat(10_000));
+    press(&mut model, &"→".repeat(10_000));
     let last = Nanos::from_micros(160);
     assert!(model.pan <= last, "{} is behind the last stamp", model.pan);
     press(&mut model, "zh");
@@ -231,7 +231,7 @@ fn the_palette_lists_and_completes() {
     let shown = text(&model);
     assert!(shown.contains("to choose from") && shown.contains("members"), "{shown}");
     press(&mut model, "even");
-    assert!(text(&model).contains("3 to choose from"), "{}", text(&model));
+    assert!(text(&model).contains("4 to choose from"), "{}", text(&model));
     press(&mut model, "\t");
     let Mode::Typing { text: typed, .. } = &model.mode else { panic!("{:?}", model.mode) };
     assert_eq!(typed, "events");
@@ -386,4 +386,91 @@ fn a_join_on_hold_shows_the_remaining_time() {
         Some(RowId::Process(samples::name("app-2"))),
         "find out why"
     );
+}
+
+/// The seconds since the first sample that are shown, in quarters.
+fn shown_quarter(model: &Model) -> u64 {
+    (model.shown_at().expect("shown").0 - 3_600_000_000_000) / 250_000_000
+}
+
+/// Eight seconds, of which the last two have incidents, with a mark at the twelfth sample.
+fn with_a_mark(is_replay: bool) -> Model {
+    let mut model = broken(120, 36);
+    let mut all: Vec<Sample> = model.store.iter().map(|sample| (*sample).clone()).collect();
+    let at = all[12].at;
+    let mark = obol_observe::annotations::Mark::note(at, "deploy 1.4").expect("a note");
+    all[12].marks.push(mark.into());
+    model = console(120, 36);
+    if is_replay {
+        model.replay(samples::tape(&all));
+        press(&mut model, "L");
+        while model.replay.as_ref().is_some_and(|replay| replay.is_busy()) {
+            model.reduce(Event::Tick(Instant(1)), &mut Vec::new());
+        }
+    } else {
+        for sample in all {
+            news(&mut model, sample);
+        }
+    }
+    model
+}
+
+#[test]
+fn keys_move_by_seconds_and_to_incidents_and_marks_live_and_in_a_replay() {
+    for is_replay in [false, true] {
+        let mut model = with_a_mark(is_replay);
+        let mut to = |keys: &str| {
+            press(&mut model, keys);
+            while model.replay.as_ref().is_some_and(|replay| replay.is_busy()) {
+                model.reduce(Event::Tick(Instant(1)), &mut Vec::new());
+            }
+            (shown_quarter(&model), text(&model))
+        };
+        let steps =
+            [(",", 27), (",", 23), (".", 27), ("i", 24), ("b", 12), ("(", 0), ("L", 31), (":23:13:22\n", 8)];
+        for (keys, quarter) in steps {
+            let (shown, screen) = to(keys);
+            assert_eq!(shown, quarter, "{keys} {is_replay}: {screen}");
+            let bar = screen.lines().rfind(|line| line.contains("23:13:20.0Z")).expect("a time bar");
+            assert!(bar.contains('@') && bar.contains("23:13:27.7Z"), "{bar}");
+        }
+        assert!(to("(((").1.contains("no earlier sample"), "it says so");
+        assert!(to("i").1.contains("no incident before"));
+        if !is_replay {
+            press(&mut model, " ");
+            assert!(model.frozen.is_none() && text(&model).contains("LIVE"));
+        }
+    }
+}
+
+#[test]
+fn log_lines_are_followed_until_they_are_closed() {
+    let mut model = broken(100, 24);
+    let mut effects = Vec::new();
+    crate::view::tests::press_for(&mut model, "l", &mut effects);
+    let [Effect::Logs(Some(who))] = effects[..] else { panic!("{effects:?}") };
+    assert_eq!(who.as_str(), "app-2", "the first row, which is in trouble");
+    let line = |model: &mut Model, n: u32| {
+        model.reduce(Event::Logged(who, format!("2026 ERROR line {n}.")), &mut Vec::new());
+        text(model)
+    };
+    let all: Vec<String> = (0..50).map(|n| line(&mut model, n)).collect();
+    assert!(all[49].contains("line 49.") && !all[49].contains("line 9."), "{}", all[49]);
+    press(&mut model, "kk");
+    let stays = text(&model);
+    assert!(
+        !stays.contains("line 49.") && stays.contains("line 47.") && stays.contains("2 newer below"),
+        "{stays}"
+    );
+    let later = line(&mut model, 50);
+    assert!(
+        later.contains("3 newer below") && later.contains("line 47.") && !later.contains("line 48."),
+        "{later}"
+    );
+    (51..3000).for_each(|n| drop(line(&mut model, n)));
+    assert_eq!(model.logs.as_ref().map(|logs| logs.lines.len()), Some(2000));
+    effects.clear();
+    crate::view::tests::press_for(&mut model, "\x1b", &mut effects);
+    assert_eq!((effects, &model.mode), (vec![Effect::Logs(None)], &Mode::Normal));
+    assert!(!line(&mut model, 1).contains("line 1."), "of one that is not followed any more");
 }

@@ -28,6 +28,8 @@ enum Line {
 /// Lines of one kind, with their layout.
 struct Page {
     title: String,
+    /// Above the lines.
+    what: Vec<String>,
     /// Side by side.
     columns: usize,
     lines: Vec<Line>,
@@ -84,20 +86,30 @@ fn meanings(screen: &dyn Screen, wide: u16) -> Vec<Line> {
 fn pages(model: &Model, area: Rect) -> Vec<Page> {
     let height = usize::from(area.height.saturating_sub(2)).max(1);
     let columns = if area.width >= 2 * GROUP_WIDE + 4 { 2 } else { 1 };
-    let room = height * columns;
+    let wide = usize::from(area.width.min(if columns == 2 { 2 * GROUP_WIDE + 4 } else { GROUP_WIDE + 4 }));
+    let mut what = wrapped(screens::shown(model).what(), wide.saturating_sub(4).max(10));
+    // Without room for both, the keys are more useful.
+    if what.len() + 1 > height / 2 {
+        what.clear();
+    }
+    let first = height - what.len() - usize::from(!what.is_empty());
+    let room = first * columns;
     let with_gaps = keys(model, true);
     let mut lines = if with_gaps.len() <= room { with_gaps } else { keys(model, false) };
     let mut all = Vec::new();
     while !lines.is_empty() {
+        let room = if all.is_empty() { room } else { height * columns };
         let rest = lines.split_off(room.min(lines.len()));
-        all.push(Page { title: "Keys".to_owned(), columns, lines: std::mem::replace(&mut lines, rest) });
+        let lines = std::mem::replace(&mut lines, rest);
+        let title = if all.is_empty() { screens::shown(model).id().0 } else { "Keys" };
+        all.push(Page { title: title.to_owned(), what: std::mem::take(&mut what), columns, lines });
     }
     let mut lines = meanings(screens::shown(model), area.width.min(MEANS_MOST).saturating_sub(4));
     let title = format!("What screen {} {} shows", screens::shown(model).number(), model.screen.0);
     while !lines.is_empty() {
         let rest = lines.split_off(height.min(lines.len()));
         let lines = std::mem::replace(&mut lines, rest);
-        all.push(Page { title: title.clone(), columns: 1, lines });
+        all.push(Page { title: title.clone(), what: Vec::new(), columns: 1, lines });
     }
     all
 }
@@ -111,7 +123,7 @@ pub(crate) fn count(model: &Model, area: Rect) -> usize {
 pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let pages = pages(model, area);
     let at = model.help_page.min(pages.len() - 1);
-    let Page { title, columns, lines } = &pages[at];
+    let Page { title, what, columns, lines } = &pages[at];
     let is_keys = matches!(lines.first(), Some(Line::Title(_) | Line::Entry(_, _, Tone::Key)));
     let wide = match (is_keys, columns) {
         (true, 2) => 2 * GROUP_WIDE + 4,
@@ -120,7 +132,8 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     };
     let rows = lines.len().div_ceil(*columns);
     let wide = wide.min(area.width);
-    let height = u16::try_from(rows + 2).unwrap_or(u16::MAX).min(area.height);
+    let above = what.len() + usize::from(!what.is_empty());
+    let height = u16::try_from(rows + above + 2).unwrap_or(u16::MAX).min(area.height);
     let place = Rect {
         x: area.x + (area.width - wide) / 2,
         y: area.y + (area.height - height) / 2,
@@ -133,10 +146,14 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let title = format!("{title}  {} of {}", at + 1, pages.len());
     let hint = model.keymap.fill("{help} next page, any other key closes");
     let inside = canvas.frame(place, &[Cell::new(title, Tone::Title)], &[Cell::new(hint, Tone::Dim)]);
+    for (y, line) in (inside.y..inside.bottom()).zip(what) {
+        canvas.put(inside, inside.x + 1, y, line, Tone::Text);
+    }
+    let top = inside.y + u16::try_from(above).unwrap_or(0);
     for (at, line) in lines.iter().enumerate() {
         let column = u16::try_from(at / rows.max(1)).unwrap_or(0);
         let x = inside.x + 1 + column * GROUP_WIDE;
-        let y = inside.y + u16::try_from(at % rows.max(1)).unwrap_or(0);
+        let y = top + u16::try_from(at % rows.max(1)).unwrap_or(0);
         if y >= inside.bottom() {
             continue;
         }

@@ -13,20 +13,22 @@
 //! Parts without room are dropped in this order: footer, reasons but one, tabs, frames, reasons.
 //! The header stays.
 
-mod alerts;
 pub(crate) mod areas;
 mod help;
+mod logs;
 mod palette;
 mod rollout;
 #[cfg(test)]
 pub(crate) mod tests;
+mod timebar;
 
-use self::areas::{Areas, reasons};
+use self::areas::{Areas, zone};
 use crate::input::Action;
 use crate::screens::{self, Screen};
 use crate::state::{Mode, Model, Prompt};
 use crate::theme::Tone;
 use crate::widgets::canvas::{Canvas, Cell, Hit, clock, count, width};
+use crate::widgets::trend;
 use obol_observe::Health;
 use obol_observe::calendar::age;
 use ratatui::buffer::Buffer;
@@ -86,44 +88,49 @@ fn paint(model: &Model, buffer: &mut Buffer) -> Vec<(Rect, Hit)> {
     let areas = Areas::of(model);
     header(model, &mut canvas, areas.header);
     tabs(model, &mut canvas, areas.tabs);
-    let reasons = reasons(model);
-    let room = usize::from(areas.reasons.height);
-    for (at, (sign, text, tone)) in reasons.iter().enumerate().take(room) {
-        let more = if at + 1 == room && reasons.len() > room {
-            model.keymap.fill(&format!("({} more: {{alerts}})  ", reasons.len() - room))
-        } else {
-            String::new()
-        };
-        let y = areas.reasons.y + u16::try_from(at).unwrap_or(0);
-        let line = format!("{sign} {more}{text}");
+    for (y, (line, tone)) in (areas.reasons.y..).zip(zone(model, areas.reasons.height)) {
         // A truncated count would be misleading.
-        let line = if [">", "*"].contains(sign) {
+        let line = if line.starts_with(['>', '*']) {
             fit(&line, "  ", areas.reasons.width.saturating_sub(1))
         } else {
             &line
         };
-        canvas.put(areas.reasons, 1, y, line, *tone);
+        canvas.put(areas.reasons, 1, y, line, tone);
     }
     screens::shown(model).draw(model, &mut canvas, areas.body);
+    if areas.trends.height > 0 {
+        trend::row(model, &mut canvas, areas.trends, screens::shown(model).trends());
+    }
+    if areas.time.height > 0 {
+        timebar::draw(model, &mut canvas, areas.time);
+    }
     footer(model, &mut canvas, areas.footer);
     palette::draw(model, &mut canvas, areas.tabs.union(areas.body));
-    match model.mode {
-        Mode::Help => help::draw(model, &mut canvas, areas.tabs.union(areas.body)),
-        Mode::Alerts => alerts::draw(model, &mut canvas, areas.tabs.union(areas.body)),
-        _ => {}
+    if let (Mode::Logs, Some(shown)) = (&model.mode, &model.logs) {
+        logs::draw(model, shown, &mut canvas, areas.body);
+    }
+    if model.mode == Mode::Help {
+        help::draw(model, &mut canvas, areas.tabs.union(areas.body));
     }
     canvas.hits
 }
 
-/// The number of pages of the help, or of the list of alerts.
+/// The log lines that fit on the screen.
+pub(crate) fn log_rows(model: &Model) -> u16 {
+    Areas::of(model).body.height.saturating_sub(2)
+}
+
+/// The number of pages of the help.
 pub(crate) fn help_pages(model: &Model) -> usize {
     let areas = Areas::of(model);
     let area = areas.tabs.union(areas.body);
-    if model.mode == Mode::Alerts { alerts::count(model, area) } else { help::count(model, area) }
+    help::count(model, area)
 }
 
 /// Signs on every screen.
-const EVERYWHERE: [(&str, &str); 3] = [
+const EVERYWHERE: [(&str, &str); 5] = [
+    trend::SIGNS,
+    timebar::SIGNS,
     ("--", "not read, or no such value; not zero"),
     ("units", "ns, us, ms, s, m, h; k and M are thousands and millions; B is bytes"),
     (
@@ -219,7 +226,10 @@ fn tabs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     // Without room for all names, only the shown screen has its name.
     let banner = model.chaos.banner(&model.keymap).map(|banner| format!(" {banner} "));
     let beside = banner.as_deref().map_or(hints_wide, width);
-    let short = names + beside + 2 > area.width;
+    let all = screens::all().len() as u16;
+    let gap = if names + beside + 2 > area.width { 1 } else { 2 };
+    let help_wide = if banner.is_some() { beside } else { hints[..2].iter().map(Cell::width).sum() };
+    let short = gap == 1 && names.saturating_sub(all) + help_wide + 2 > area.width;
     let mut x = area.x + 1;
     for screen in screens::all() {
         let shown = screen.id() == model.screen;
@@ -235,7 +245,7 @@ fn tabs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
             x = canvas.put(area, x, area.y, "]", key);
         }
         canvas.hits.push((Rect { x: from, width: x.saturating_sub(from), ..area }, Hit::Screen(screen.id())));
-        x += if short { 1 } else { 2 };
+        x += if short { 1 } else { gap };
     }
     // Armed drills are shown on every screen, before any hint.
     if let Some(banner) = banner {
@@ -249,13 +259,18 @@ fn tabs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         );
         return;
     }
-    if area.right() > x + hints_wide {
-        canvas.line(area, area.right() - hints_wide - 1, area.y, &hints);
+    // Without room for all, the one for help.
+    for hints in [&hints[..], &hints[..2]] {
+        let wide = hints.iter().map(Cell::width).sum::<u16>();
+        if area.right() > x + wide {
+            canvas.line(area, area.right() - wide - 1, area.y, hints);
+            return;
+        }
     }
 }
 
 /// The keys of a replay.
-const PLAY_KEYS: &str = "{freeze} play or stop   {slower} {faster} speed   {step-back} {step-forward} step   {event-back} {event-forward} view change";
+const PLAY_KEYS: &str = "{freeze} play or stop   {slower} {faster} speed   {step-back} {step-forward} step   {event-back} {event-forward} view change   {minute-back} {minute-forward} 1 min   {incident-back} {incident-forward} incident   :12:35 time";
 
 fn footer(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let line = |canvas: &mut Canvas<'_>, text: &str, tone| canvas.put(area, area.x + 1, area.y, text, tone);
@@ -277,11 +292,11 @@ fn footer(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
             line(canvas, &text, Tone::Armed);
         }
         Mode::Confirm { verb, who } => {
-            let text =
-                format!("{} of cluster {}? y/N", verb.means().replace("{}", who.as_str()), model.cluster);
+            let (what, run) = (verb.means().replace("{}", who.as_str()), verb.line(*who, model.cluster));
+            let text = format!("{what} of cluster {}? y/N   runs {run}", model.cluster);
             line(canvas, &text, Tone::Armed);
         }
-        Mode::Normal | Mode::Help | Mode::Alerts | Mode::Detail => {
+        Mode::Normal | Mode::Help | Mode::Detail | Mode::Logs => {
             if let Some(note) = &model.note {
                 line(canvas, note, Tone::Warn);
                 return;
@@ -300,7 +315,7 @@ fn footer(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
                     return format!("{sign} {} at {} of {}{more}   {keys}", replay.name(), age(place), age(all));
                 }
                 let behind = model.live.sample.as_ref().map_or(0, |s| s.at.since(frozen.at).0);
-                let keys = model.keymap.fill("{freeze} resumes live   {step-back} {step-forward} step   {event-back} {event-forward} view change");
+                let keys = model.keymap.fill("{freeze} live again   {second-back} {second-forward} 1 s   {minute-back} {minute-forward} 1 min   {incident-back} {incident-forward} incident   {mark-back} {mark-forward} mark   {step-back} {step-forward} step   {event-back} {event-forward} view   :12:35 time");
                 format!("{keys}   {} behind", age(obol_fabric::Nanos(behind)))
             });
             let hints = frozen.unwrap_or_else(|| model.keymap.fill(screens::shown(model).hints(model)));

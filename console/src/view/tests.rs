@@ -16,6 +16,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use obol_chaos::drills::engine::progress::{Followed, Progress, Stage};
 use obol_fabric::{Instant, Nanos};
 use obol_membership::Kind;
+use obol_observe::Renewals;
 use obol_observe::sampling::Update;
 use obol_observe::sampling::record::{Header, Recorder};
 use obol_observe::sampling::sample::EventRow;
@@ -38,12 +39,13 @@ pub(crate) fn press(model: &mut Model, keys: &str) {
 }
 
 /// Presses keys, and collects the effects.
-fn press_for(model: &mut Model, keys: &str, effects: &mut Vec<Effect>) {
+pub(crate) fn press_for(model: &mut Model, keys: &str, effects: &mut Vec<Effect>) {
     for letter in keys.chars() {
         let (code, modifiers) = match letter {
             '\n' => (KeyCode::Enter, KeyModifiers::NONE),
             '\t' => (KeyCode::Tab, KeyModifiers::NONE),
             '\x1b' => (KeyCode::Esc, KeyModifiers::NONE),
+            '→' => (KeyCode::Right, KeyModifiers::NONE),
             letter @ '\x01'..='\x1a' => {
                 (KeyCode::Char(char::from(letter as u8 + b'a' - 1)), KeyModifiers::CONTROL)
             }
@@ -202,7 +204,7 @@ fn all_about_a_member() {
     holds("detail", &with(broken(120, 36), "jjjj\n"));
     holds("detail-80x24", &with(broken(80, 24), "\n"));
     let moved = with(broken(120, 36), "\nj");
-    assert!(text(&moved).contains("coord-2  ok"), "{}", text(&moved));
+    assert!(text(&moved).contains("node-3  frozen"), "{}", text(&moved));
     let closed = with(moved, "\x1b");
     assert_eq!((&closed.mode, closed.screen), (&Mode::Normal, members::ID));
 }
@@ -216,8 +218,12 @@ fn leases() {
 
 /// With two drills, if `may_arm` with one that may run.
 fn chaotic(mut model: Model, may_arm: bool) -> Model {
-    let choice =
-        |name: &str, count| Choice { name: name.to_owned(), title: format!("{name} and see"), count };
+    let choice = |name: &str, count| Choice {
+        name: name.to_owned(),
+        title: format!("{name} and see"),
+        count,
+        hits: vec![if name == "app" { Kind::App } else { Kind::Agent }],
+    };
     model.chaos.drills = vec![choice("app", 300), choice("freeze", 20)];
     model.chaos.may_arm = may_arm;
     model
@@ -477,19 +483,41 @@ fn recovered_once(width: u16, height: u16) -> Model {
 }
 
 #[test]
-fn all_alerts_are_shown_with_what_to_do_and_can_be_acknowledged() {
-    holds("alerts", &with(late(120, 36), "a"));
-    holds("alerts-40x10", &with(late(40, 10), "a"));
-    holds("alerts-degraded", &with(recovered_once(120, 36), "a"));
-    let mut model = late(120, 36);
-    let shows = |model: &Model| text(model).contains("! late renewals: ");
-    assert!(shows(&model), "{}", text(&model));
-    press(&mut model, "aa");
-    assert!(!shows(&model) && text(&model).contains("acknowledged in this console: 1"), "{}", text(&model));
-    press(&mut model, "a");
-    assert!(text(&model).contains("acknowledged") && text(&model).contains("! late renewals"));
-    press(&mut model, "\x1b");
-    assert_eq!(model.mode, Mode::Normal);
+fn incidents_are_listed_with_all_about_them() {
+    holds("incidents", &with(broken(120, 36), "0"));
+    holds("incidents-40x10", &with(late(40, 10), "0"));
+    holds("incidents-late", &with(late(120, 36), "0"));
+    holds("incidents-over", &with(recovered_once(120, 36), "0"));
+}
+
+#[test]
+fn the_drills_of_a_row_are_those_with_victims_of_its_kind() {
+    for (steps, kind, drill) in [("", "(app): app", 0), ("j", "(agent): freeze", 1)] {
+        let model = with(chaotic(broken(120, 36), false), &format!("{steps}j{steps}kd"));
+        let shown = text(&model);
+        assert!(shown.contains(&format!("victims of this kind {kind}")), "{shown}");
+        assert_eq!(model.list(ScreenId("Chaos")).selected, Some(RowId::Fixed(drill)));
+    }
+    let none = text(&with(broken(120, 36), "d"));
+    assert!(none.contains("no drill has a victim of this kind"), "{none}");
+}
+
+#[test]
+fn charts_have_what_changed_with_incidents_and_gaps() {
+    let mut model = console(200, 50);
+    for second in (0..600).filter(|second| !(200..300).contains(second)) {
+        let at = Instant(START.0 + second * 1_000_000_000);
+        let mut sample =
+            if (420..440).contains(&second) { samples::degraded(at) } else { samples::healthy(at) };
+        let late = if second > 400 { (second - 400) / 2 } else { 0 };
+        sample.renewals = Some(Renewals { on_time: second * 375, late, failed: 0 });
+        model.reduce(Event::Update(Update::Sample(Box::new(sample))), &mut Vec::new());
+    }
+    holds("charts", &with(model.clone(), "2"));
+    holds("charts-failovers", &with(model.clone(), "3"));
+    model.glyphs = ASCII;
+    let plain = text(&with(model, "2"));
+    assert!(plain.is_ascii() && plain.contains("Least lease margin"), "{plain}");
 }
 
 #[test]
@@ -534,7 +562,7 @@ fn every_column_and_sign_is_explained() {
 
 #[test]
 fn the_time_line_shows_spans_that_begin_left_of_the_window() {
-    let model = with(broken(120, 36), "3+++llllllllll");
+    let model = with(broken(120, 36), "3+++→→→→→→→→→→");
     let shown = text(&model);
     let of =
         |name: &str| shown.lines().find(|line| line.starts_with(&format!("│ {name}"))).expect("its line");
@@ -598,15 +626,15 @@ fn click(model: &mut Model, words: &str, effects: &mut Vec<Effect>) {
 fn the_mouse_selects_opens_sorts_scrolls_and_changes_screens() {
     let mut model = broken(120, 36);
     let mut effects = Vec::new();
-    click(&mut model, "node-2 ", &mut effects);
+    click(&mut model, "coord-2 ", &mut effects);
     assert_eq!(
         (model.list(members::ID).selected, &model.mode),
-        (Some(RowId::Process(samples::name("node-2"))), &Mode::Normal)
+        (Some(RowId::Process(samples::name("coord-2"))), &Mode::Normal)
     );
     model.reduce(Event::Mouse(Mouse::Wheel(true)), &mut effects);
-    assert_ne!(model.list(members::ID).selected, Some(RowId::Process(samples::name("node-2"))));
-    click(&mut model, "node-2 ", &mut effects);
-    click(&mut model, "node-2 ", &mut effects);
+    assert_ne!(model.list(members::ID).selected, Some(RowId::Process(samples::name("coord-2"))));
+    click(&mut model, "coord-2 ", &mut effects);
+    click(&mut model, "coord-2 ", &mut effects);
     assert_eq!(model.mode, Mode::Detail);
     model.reduce(Event::Mouse(Mouse::Click(1, 1)), &mut effects);
     assert_eq!(model.mode, Mode::Normal);

@@ -127,6 +127,26 @@ impl Canvas<'_> {
         }
     }
 
+    /// Writes a head and its text in lines of their own columns; returns the row below them.
+    pub(crate) fn entry(
+        &mut self,
+        area: Rect,
+        y: u16,
+        heads: u16,
+        head: &str,
+        text: &str,
+        tone: Tone,
+    ) -> u16 {
+        let room = usize::from(area.width.saturating_sub(heads + 2)).max(1);
+        self.put(area, area.x + 1, y, head, Tone::Dim);
+        let mut below = y;
+        for line in wrapped(text, room) {
+            self.put(area, area.x + 1 + heads, below, &line, tone);
+            below = below.saturating_add(1);
+        }
+        below
+    }
+
     /// Draws a frame with a title on its upper line and one at that line's end; returns the inside.
     pub(crate) fn frame(&mut self, area: Rect, title: &[Cell], right: &[Cell]) -> Rect {
         let area = area.intersection(self.buffer.area);

@@ -2,6 +2,7 @@
 //! from one sample to the next. Nothing is derived here that a screen does not show.
 
 pub mod event;
+pub mod incident;
 
 use crate::annotations::RolloutStep;
 use crate::calendar::{iso, unix_now};
@@ -14,6 +15,7 @@ use crate::sampling::live::Live;
 use crate::sampling::sample::{MarkRow, Sample};
 use crate::{Health, failovers};
 use event::{Event, Kind, Severity, State};
+use incident::Incident;
 use obol_fabric::{Instant, Name, Nanos, ViewId};
 use obol_node::ClusterLocation;
 use obol_node::network::print_id;
@@ -226,9 +228,19 @@ impl Derive {
             },
             state: if is_healthy { State::Resolved } else { State::Firing },
             subject: name.to_owned(),
-            details: details([("health", json!(name)), ("reasons", json!(reasons))]),
+            details: details([
+                ("health", json!(name)),
+                ("reasons", json!(reasons)),
+                ("incidents", json!(self.incidents(sample))),
+            ]),
             ..event
         })
+    }
+
+    /// What is wrong, for receivers.
+    fn incidents(&self, sample: &Sample) -> Vec<Value> {
+        let all = self.data.incidents().into_iter();
+        all.map(|one| incident_json(&one, sample)).collect()
     }
 
     fn alerts(&self, known: &mut Known, sample: &Sample) -> Vec<Event> {
@@ -237,7 +249,7 @@ impl Derive {
             self.data.alerting.raised().map(|one| (key(one), one.clone())).collect();
         let event = |one: &Raised, state: State| {
             let (rule, about, clause) = (one.rule(), &one.who, &one.clause);
-            let (name, since) = (rule.name, utc(sample, one.since));
+            let (name, since) = (rule.name, sample.unix_at(one.since));
             let subject = about.replace(' ', "-");
             let id = format!("{}-{subject}-{}-{}", name.replace(' ', "-"), sample.unix, state.name());
             let title = match state {
@@ -256,7 +268,7 @@ impl Derive {
                 ("clause", json!(clause)),
                 ("since", json!(iso(since))),
                 ("remedy", json!(rule.remedy)),
-                ("runbook", json!(format!("docs/alerts.md#{}", rule.section.to_lowercase()))),
+                ("runbook", json!(incident::runbook(rule.section))),
             ]);
             Event { severity, state, subject: name.to_owned(), details, ..event }
         };
@@ -322,7 +334,7 @@ impl Derive {
             format!("survivors were active after {total}")
         });
         let title = format!("{} failed; view {} without it: {took}", names.join(", "), failover.view);
-        let unix = utc(sample, failover.began);
+        let unix = sample.unix_at(failover.began);
         let event = self.event(Kind::Failover, unix, &failover.view.to_string(), title);
         let phases = PHASES.iter().zip(failover.phases());
         let phases: Map<String, Value> =
@@ -353,7 +365,7 @@ impl Derive {
     }
 
     fn mark(&self, mark: &MarkRow, sample: &Sample) -> Event {
-        let (unix, id) = (utc(sample, mark.at), mark.at.0.to_string());
+        let (unix, id) = (sample.unix_at(mark.at), mark.at.0.to_string());
         let verdict = |verdict: Option<&str>| match verdict {
             None => (Severity::Info, State::Firing),
             Some("passed") => (Severity::Info, State::Resolved),
@@ -387,13 +399,17 @@ impl Derive {
     }
 }
 
-/// A moment on the host's clock in nanoseconds since 1970.
-fn utc(sample: &Sample, at: Instant) -> u64 {
-    if at > sample.at {
-        sample.unix.saturating_add(at.since(sample.at).0)
-    } else {
-        sample.unix.saturating_sub(sample.at.since(at).0)
-    }
+/// An incident for scripts.
+pub fn incident_json(one: &Incident, sample: &Sample) -> Value {
+    json!({
+        "id": one.id,
+        "sentence": one.sentence(sample),
+        "since": iso(sample.unix_at(one.since)),
+        "names": one.names,
+        "remedy": one.remedy,
+        "runbook": one.runbook(),
+        "acknowledged_by": one.acknowledged,
+    })
 }
 
 fn details<const N: usize>(pairs: [(&str, Value); N]) -> Map<String, Value> {
@@ -604,6 +620,7 @@ mod tests {
             text: text.to_owned(),
             drill,
             rollout: None,
+            acknowledged: None,
         };
         let drill = |verdict: Option<&str>| DrillMark {
             name: "freeze".to_owned(),

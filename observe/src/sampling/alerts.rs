@@ -138,26 +138,13 @@ impl Raised {
     }
 }
 
-/// A time in which the cluster was not healthy, in one way.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spell {
-    pub health: Health,
-    /// The reasons that were seen last.
-    pub reasons: Vec<String>,
-    pub since: Instant,
-    /// When it was seen last.
-    pub last: Instant,
-}
-
-impl Spell {
-    /// Its section in docs/alerts.md.
-    pub const fn section(&self) -> &'static str {
-        match self.health {
-            Health::Degraded => "ObolDegraded",
-            Health::Unknown => "ObolUnknown",
-            Health::Unreachable => "ObolUnreadable",
-            Health::Unavailable | Health::Healthy => "ObolUnavailable",
-        }
+/// The section of docs/alerts.md about a health.
+pub(crate) const fn section(health: Health) -> &'static str {
+    match health {
+        Health::Degraded => "ObolDegraded",
+        Health::Unknown => "ObolUnknown",
+        Health::Unreachable => "ObolUnreadable",
+        Health::Unavailable | Health::Healthy => "ObolUnavailable",
     }
 }
 
@@ -172,10 +159,6 @@ struct Cause {
 /// All alerts: those whose cause has not lasted long enough, those that are raised, and those that ended.
 #[derive(Clone, Debug, Default)]
 pub struct Alerting {
-    /// Since when the cluster is not healthy; `None` while it is.
-    pub spell: Option<Spell>,
-    /// The spells before it, the newest first.
-    pub spells: VecDeque<Spell>,
     /// By rule and subject; whether it is raised.
     seen: BTreeMap<Key, (bool, Raised)>,
     /// Those that ended, the newest first.
@@ -183,19 +166,6 @@ pub struct Alerting {
 }
 
 impl Alerting {
-    /// Learns how healthy the cluster is at a moment.
-    fn take_health(&mut self, health: Health, reasons: &[String], at: Instant) {
-        if let Some(over) = self.spell.take_if(|spell| spell.health != health) {
-            self.spells.push_front(over);
-            self.spells.truncate(HISTORY_MAX);
-        }
-        if health != Health::Healthy {
-            let new = || Spell { health, reasons: Vec::new(), since: at, last: at };
-            let spell = self.spell.get_or_insert_with(new);
-            (spell.reasons, spell.last) = (reasons.to_vec(), at);
-        }
-    }
-
     /// Learns what causes there are at a moment. `holds` if causes that have begun just now may pass.
     fn take(&mut self, causes: Vec<Cause>, at: Instant, holds: bool) {
         for Cause { rule, who, clause } in causes {
@@ -236,11 +206,9 @@ pub(crate) fn take(data: &mut Data, holds: bool) {
         causes.map(move |(who, clause)| Cause { rule: number, who, clause })
     };
     let causes = RULES.iter().enumerate().flat_map(each).collect();
-    if let Some(sample) = data.sample.clone() {
-        data.alerting.take_health(sample.health, &sample.reasons, at);
-    }
     data.alerting.take(causes, at, holds);
     data.alerts = data.alerting.raised().map(|one| (one.rule().name, one.clause.clone())).collect();
+    data.drop_acknowledged();
 }
 
 /// One more failed coordinator may end every lease.
@@ -362,6 +330,7 @@ fn void_drill(data: &Data, _: &Alert) -> Vec<(String, String)> {
 mod tests {
     use super::*;
     use crate::annotations::DrillMark;
+    use crate::reason::Fault;
     use crate::samples;
     use crate::sampling::sample::{MarkRow, Sample};
     use obol_membership::view::coordinator_name;
@@ -417,7 +386,13 @@ mod tests {
         assert_eq!(alerted(|_, sample| sample.paths = samples::paths()), ["pulse margin"], "once for a host");
         let drill = |verdict: Option<&str>| {
             let drill = DrillMark { name: "freeze".to_owned(), verdict: verdict.map(str::to_owned) };
-            MarkRow { at: Instant(START), text: String::new(), drill: Some(drill), rollout: None }
+            MarkRow {
+                at: Instant(START),
+                text: String::new(),
+                drill: Some(drill),
+                rollout: None,
+                acknowledged: None,
+            }
         };
         let (void, passed) = (drill(Some("void")), drill(Some("passed")));
         assert_eq!(
@@ -465,30 +440,13 @@ mod tests {
     }
 
     #[test]
-    fn a_spell_of_bad_health_has_its_begin_and_is_kept_when_it_is_over() {
-        let mut alerting = Alerting::default();
-        let at = |ms: u64| Instant(START + ms * 1_000_000);
-        let down = ["app-1 down".to_owned()];
-        alerting.take_health(Health::Healthy, &[], at(0));
-        assert_eq!((alerting.spell.clone(), alerting.spells.len()), (None, 0));
-        alerting.take_health(Health::Degraded, &[], at(100));
-        alerting.take_health(Health::Degraded, &down, at(200));
-        let spell = Spell { health: Health::Degraded, reasons: down.to_vec(), since: at(100), last: at(200) };
-        assert_eq!(alerting.spell.as_ref(), Some(&spell));
-        alerting.take_health(Health::Unavailable, &down, at(300));
-        alerting.take_health(Health::Healthy, &[], at(400));
-        assert_eq!(alerting.spell, None);
-        assert_eq!((alerting.spells[0].health, &alerting.spells[1]), (Health::Unavailable, &spell));
-    }
-
-    #[test]
     fn every_link_leads_to_a_section() {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/alerts.md");
         let text = std::fs::read_to_string(path).expect("it is there");
-        let of =
-            |health| Spell { health, reasons: Vec::new(), since: Instant(0), last: Instant(0) }.section();
-        let all = [Health::Degraded, Health::Unknown, Health::Unreachable, Health::Unavailable].map(of);
-        for section in RULES.iter().map(|rule| rule.section).chain(all) {
+        let all = [Health::Degraded, Health::Unknown, Health::Unreachable, Health::Unavailable].map(section);
+        let of_faults = [Fault::Gateway(None), Fault::Pulses, Fault::Ended].map(|fault| fault.section());
+        let of_faults = of_faults.into_iter().flatten().chain(["ObolProcessFrozen", "ObolFailover"]);
+        for section in RULES.iter().map(|rule| rule.section).chain(all).chain(of_faults) {
             assert!(text.contains(&format!("\n## {section}\n")), "{section}");
         }
     }

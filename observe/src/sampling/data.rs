@@ -3,10 +3,12 @@
 
 use crate::event_text;
 use crate::failovers::{self, Departures, Failover, Removal};
+use crate::incidents::incident;
 use crate::sampling::alerts;
 use crate::sampling::sample::{
     ChangeRow, DepartedRow, EventRow, Life, MarkRow, ProcessKey, ProcessRow, Sample, ViewRow,
 };
+use crate::sampling::trend::Trend;
 use crate::sampling::windows::{WINDOW, Windows};
 use crate::timeline::History;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
@@ -327,6 +329,9 @@ pub struct Data {
     pub alerts: Vec<(&'static str, String)>,
     /// The same with more of each, and those before.
     pub alerting: alerts::Alerting,
+    pub(crate) incidents: incident::Log,
+    /// What changed, for charts.
+    pub trend: Trend,
     /// Counters of processes that are not listed now, to continue from if they are listed again.
     gone: BTreeMap<Name, Counted>,
     /// Time lines of views.
@@ -385,6 +390,10 @@ impl Data {
         self.pass_events(sample);
         bound(&mut self.names, NAMES_MAX);
         bound(&mut self.changes, VIEWS_MAX);
+        self.trend.take(sample);
+        let mut incidents = std::mem::take(&mut self.incidents);
+        incidents.take(self, sample);
+        self.incidents = incidents;
         self.began.get_or_insert(sample.at);
     }
 
@@ -497,9 +506,14 @@ impl Data {
         }
     }
 
-    /// The name of an incarnation.
+    /// The name of an incarnation, without its number.
+    pub fn name(&self, incarnation: Incarnation) -> Option<Name> {
+        self.names.get(&incarnation).copied()
+    }
+
+    /// The name of an incarnation, with its number.
     pub fn who(&self, incarnation: Incarnation) -> String {
-        match self.names.get(&incarnation) {
+        match self.name(incarnation) {
             Some(name) => format!("{name} ({incarnation})"),
             None => format!("incarnation {incarnation}"),
         }

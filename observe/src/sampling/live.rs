@@ -1,5 +1,6 @@
 //! The live source: polls a running cluster at a steady rate, and reopens it after a restart.
 
+use crate::advice;
 use crate::annotations::Marks;
 use crate::calendar::unix_now;
 use crate::names_file::NamesFile;
@@ -166,7 +167,9 @@ pub fn read(observer: &mut Observer, spans: bool) -> Sample {
     let cost = Cost { took, reads: load.reads, bytes: load.bytes, torn: load.torn };
     // Two clocks at one moment: events and histograms were read after the snapshot.
     let unix = unix_now().saturating_sub(clock::now().since(snapshot.at).0);
+    let advice = advice::of(observer, &snapshot, &events);
     let mut sample = Sample::new(snapshot, &events, unix, cost);
+    sample.advice = advice;
     sample.cluster_id = Some(observer.cluster().nonce());
     sample.take_spans(&spans);
     sample.renewals = Some(observer.renewals());

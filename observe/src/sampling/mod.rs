@@ -7,6 +7,7 @@ pub mod live;
 pub mod record;
 pub mod sample;
 pub mod tape;
+pub mod trend;
 pub mod windows;
 
 use sample::Sample;

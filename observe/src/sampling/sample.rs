@@ -1,7 +1,8 @@
 //! The state of a cluster at one moment, as plain data that is polled, recorded, replayed and
 //! drawn. It holds only what one-sided READs returned; nothing is derived here.
 
-use crate::annotations::{DrillMark, Mark, RolloutMark, RolloutStep};
+use crate::advice::Advice;
+use crate::annotations::{Acknowledgement, DrillMark, Mark, RolloutMark, RolloutStep};
 use crate::failovers::Dead;
 use crate::histograms::{Counts, Histograms};
 use crate::replicas::Replicas;
@@ -39,6 +40,9 @@ pub struct Sample {
     pub health: Health,
     /// Why it is not healthy.
     pub reasons: Vec<String>,
+    /// What is said beside each of them; empty in old recordings.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub advice: Vec<Advice>,
     /// The leader, by the newest view.
     pub leader: Option<Name>,
     /// Flight recorder events since the previous sample, by their stamps.
@@ -161,11 +165,15 @@ pub struct MarkRow {
     /// The rollout that wrote it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<RolloutMark>,
+    /// The incident that it acknowledges.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub acknowledged: Option<Acknowledgement>,
 }
 
 impl From<Mark> for MarkRow {
     fn from(mark: Mark) -> Self {
-        Self { at: Instant(mark.at), text: mark.text, drill: mark.drill, rollout: mark.rollout }
+        let Mark { at, text, drill, rollout, acknowledged, .. } = mark;
+        Self { at: Instant(at), text, drill, rollout, acknowledged }
     }
 }
 
@@ -174,7 +182,7 @@ impl MarkRow {
     /// rollout begins.
     pub fn divides(&self) -> bool {
         let begins = |rollout: &RolloutMark| rollout.step == RolloutStep::Begins;
-        self.drill.is_none() && self.rollout.as_ref().is_none_or(begins)
+        self.drill.is_none() && self.acknowledged.is_none() && self.rollout.as_ref().is_none_or(begins)
     }
 
     /// Whether it only says how a rollout goes.
@@ -451,6 +459,10 @@ impl ChangeRow {
 }
 
 impl ChangeRow {
+    pub(crate) const fn is_failure(&self) -> bool {
+        matches!(self, Self::Failed { .. })
+    }
+
     /// The change in the form of views; the addresses of acceptors are not known.
     pub fn change(self) -> Change {
         let acceptor = |proposer| Acceptor { proposer, address: Address::default() };
@@ -524,6 +536,7 @@ impl Sample {
             processes: rows(&snapshot),
             health: snapshot.health,
             reasons: snapshot.reasons,
+            advice: Vec::new(),
             events: events.iter().map(EventRow::of).collect(),
             spans: Vec::new(),
             renewals: None,
@@ -533,6 +546,24 @@ impl Sample {
             replicas: None,
             thresholds: None,
             cost,
+        }
+    }
+
+    /// A moment on the host's monotonic clock in nanoseconds since 1970.
+    pub fn unix_at(&self, at: Instant) -> u64 {
+        if at > self.at {
+            self.unix.saturating_add(at.since(self.at).0)
+        } else {
+            self.unix.saturating_sub(self.at.since(at).0)
+        }
+    }
+
+    /// The reverse.
+    pub fn instant_at(&self, unix: u64) -> Instant {
+        if unix > self.unix {
+            Instant(self.at.0.saturating_add(unix - self.unix))
+        } else {
+            Instant(self.at.0.saturating_sub(self.unix - unix))
         }
     }
 
@@ -561,19 +592,21 @@ impl Sample {
 
     /// Escapes untrusted text to one line each. Every sample passes here, polled or recorded.
     pub fn neutralise(&mut self) {
-        let Self { reasons, marks, replicas, .. } = self;
+        let Self { reasons, advice, marks, replicas, .. } = self;
+        let advice = advice.iter_mut().flat_map(|said| said.remedy.iter_mut().chain(&mut said.section));
         let of_replicas = replicas.iter_mut().flat_map(|replicas| replicas.texts());
         let names = marks.iter_mut().flat_map(|mark| {
-            let MarkRow { text, drill, rollout, .. } = mark;
+            let MarkRow { text, drill, rollout, acknowledged, .. } = mark;
+            let acknowledged = acknowledged.iter_mut().flat_map(|known| [&mut known.incident, &mut known.by]);
             let of_drill =
                 drill.iter_mut().flat_map(|drill| [&mut drill.name].into_iter().chain(&mut drill.verdict));
             let of_rollout = rollout.iter_mut().flat_map(|rollout| {
                 let RolloutMark { name, phase, compared, wrong, .. } = rollout;
                 [name, phase].into_iter().chain(compared).chain(wrong)
             });
-            [text].into_iter().chain(of_drill).chain(of_rollout)
+            [text].into_iter().chain(of_drill).chain(of_rollout).chain(acknowledged)
         });
-        for text in reasons.iter_mut().chain(names).chain(of_replicas) {
+        for text in reasons.iter_mut().chain(advice).chain(names).chain(of_replicas) {
             if let Cow::Owned(shown) = harmless(text) {
                 *text = shown;
             }

@@ -185,6 +185,11 @@ impl Tape {
         while self.next.is_some() && self.found.last().is_none_or(|last| last.at <= moment) {
             self.scan();
         }
+        self.found_until(moment)
+    }
+
+    /// How many of the samples that were found are not later than a moment.
+    pub fn found_until(&self, moment: Instant) -> usize {
         self.found.partition_point(|entry| entry.at <= moment)
     }
 

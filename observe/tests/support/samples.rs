@@ -9,6 +9,7 @@ use obol_membership::recorder::EventKind;
 use obol_membership::view::coordinator_name;
 use obol_membership::{Kind, Reason};
 use obol_observe::Health;
+use obol_observe::advice::Advice;
 use obol_observe::histograms::Counts;
 use obol_observe::replicas::{Doing, Log, Replica, Replicas};
 use obol_observe::sampling::record::{Header, Reading, Recorder, RecordingError};
@@ -37,6 +38,7 @@ pub(crate) fn empty(at: Instant) -> Sample {
         processes: Vec::new(),
         health: Health::Healthy,
         reasons: Vec::new(),
+        advice: Vec::new(),
         leader: None,
         events: Vec::new(),
         spans: Vec::new(),
@@ -222,6 +224,9 @@ pub(crate) fn degraded(at: Instant) -> Sample {
     let mut sample = healthy(at);
     sample.health = Health::Degraded;
     sample.reasons = vec!["app-2 down".to_owned(), "node-3 is frozen (stopped)".to_owned()];
+    let said = |remedy: &str| Advice { remedy: Some(remedy.to_owned()), ..Advice::default() };
+    let continues = "`kill -CONT 108` lets it continue, `obol kill node-3` ends it";
+    sample.advice = vec![said("`obol start app-2`"), said(continues)];
     for row in &mut sample.processes {
         row.view = Some(ViewId(7));
         row.lease = row.lease.map(|lease| LeaseRow { view: ViewId(7), base: ViewId(7), ..lease });

@@ -12,8 +12,9 @@
 
 use crate::screens::{Screen as _, events, members};
 use crate::state::Model;
+use crate::state::act::Verb;
 use crate::theme::Tone;
-use crate::widgets::canvas::{Canvas, Cell, NONE, rate, wrapped};
+use crate::widgets::canvas::{Canvas, Cell, NONE, rate};
 use obol_fabric::{Incarnation, Instant};
 use obol_membership::Kind;
 use obol_membership::consensus::Ballot;
@@ -23,7 +24,7 @@ use obol_membership::view::coordinator_name;
 use obol_observe::calendar::age;
 use obol_observe::event_text;
 use obol_observe::sampling::data::{Data, Status};
-use obol_observe::sampling::sample::{EventRow, ProcessRow};
+use obol_observe::sampling::sample::{ChangeRow, EventRow, Life, ProcessRow};
 use ratatui::layout::Rect;
 
 /// Largest width.
@@ -102,15 +103,47 @@ fn remedy(row: &ProcessRow, data: &Data, status: Status) -> Option<String> {
     })
 }
 
+/// The views that admitted and removed a member.
+fn views(row: &ProcessRow, data: &Data) -> Option<String> {
+    let me = row.incarnation;
+    let how = |change: &ChangeRow| match *change {
+        ChangeRow::Joined { who } if who == me => Some("joined by"),
+        ChangeRow::Left { who } if who == me => Some("left by"),
+        ChangeRow::Failed { who, .. } if who == me => Some("removed by"),
+        _ => None,
+    };
+    let each =
+        data.changes.iter().flat_map(|(view, changes)| changes.iter().map(move |change| (view, change)));
+    let all: Vec<String> =
+        each.filter_map(|(view, change)| Some(format!("{} view {view}", how(change)?))).collect();
+    (me != Incarnation::NONE && !all.is_empty()).then(|| all.join(", "))
+}
+
+/// What a replica of the store has.
+fn store(row: &ProcessRow, data: &Data) -> Option<String> {
+    let replicas = data.sample.as_ref()?.replicas.as_ref()?;
+    let one = replicas.replicas.iter().find(|one| one.name == row.name)?;
+    let role = if one.leads { "leads" } else { "does not lead" };
+    let log = one.log.as_ref();
+    let behind =
+        log.map_or(String::new(), |log| format!(", applied up to {}, {} behind", log.applied, log.lag));
+    Some(format!("{role}{behind}"))
+}
+
 /// The details of a member: names and texts.
 fn facts(row: &ProcessRow, data: &Data, at: Instant) -> Vec<(&'static str, String)> {
     let track = data.tracks.get(&row.name);
     let host = members::host(row, data).map_or(String::new(), |host| format!(", at agent {}", host.name));
     let status = data.status(row);
     let mut all = Vec::new();
+    let incidents = data.incidents();
+    let incident = incidents.iter().find(|one| one.names.contains(&row.name)).zip(data.sample.as_deref());
+    all.extend(incident.map(|(one, sample)| ("incident", one.sentence(sample))));
     if !matches!(status, Status::Ok | Status::Joining) {
         all.extend(troubles(row, data));
-        all.extend(remedy(row, data, status).map(|remedy| ("to do", remedy)));
+        if incident.is_none_or(|(one, _)| one.remedy.is_none()) {
+            all.extend(remedy(row, data, status).map(|remedy| ("to do", remedy)));
+        }
     }
     all.push((
         "process",
@@ -142,6 +175,8 @@ fn facts(row: &ProcessRow, data: &Data, at: Instant) -> Vec<(&'static str, Strin
             ),
         ));
     }
+    all.extend(views(row, data).map(|views| ("views", views)));
+    all.extend(store(row, data).map(|store| ("store", store)));
     if let Some(acceptor) = &row.acceptor {
         let ballot = |ballot: Ballot| {
             format!(
@@ -177,6 +212,16 @@ fn facts(row: &ProcessRow, data: &Data, at: Instant) -> Vec<(&'static str, Strin
     all
 }
 
+/// What the keys of a console that may act would run.
+fn commands(model: &Model, row: &ProcessRow) -> String {
+    let one = |verb: Verb, key: &str| {
+        model.keymap.fill(&format!("{key} runs `{}`", verb.line(row.name, model.cluster)))
+    };
+    let runs = [one(Verb::Kill, "{kill}"), one(Verb::Stop, "{stop}")];
+    let is_down = matches!(row.life, Life::Down | Life::Left);
+    if is_down { one(Verb::Start, "{start}") } else { runs.join(";  ") }
+}
+
 /// Draws the pane over an area.
 pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let data = model.data();
@@ -195,14 +240,10 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     ];
     let hint = Cell::new(model.keymap.fill("{open} its events  {back} closes"), Tone::Dim);
     let inside = canvas.frame(place, &title, &[hint]);
-    let room = usize::from(inside.width.saturating_sub(HEADS_WIDE + 2));
     let mut y = inside.y;
-    for (head, text) in facts(row, data, at) {
-        canvas.put(inside, inside.x + 1, y, head, Tone::Dim);
-        for line in wrapped(&text, room.max(1)) {
-            canvas.put(inside, inside.x + 1 + HEADS_WIDE, y, &line, Tone::Text);
-            y += 1;
-        }
+    let keys = model.chaos.may_arm.then(|| ("keys", commands(model, row)));
+    for (head, text) in facts(row, data, at).into_iter().chain(keys) {
+        y = canvas.entry(inside, y, HEADS_WIDE, head, &text, Tone::Text);
     }
     y += 1;
     let left = usize::from(inside.bottom().saturating_sub(y));
@@ -238,15 +279,15 @@ mod tests {
 
     #[test]
     fn a_member_in_trouble_says_who_suspected_it_and_what_to_do() {
-        let frozen = details(6, 120, 36);
+        let frozen = details(2, 120, 36);
         assert!(frozen.contains("node-3  frozen"), "{frozen}");
-        assert!(frozen.contains("to do      `kill -CONT 108` on its host lets it continue"), "{frozen}");
-        let down = details(8, 120, 36);
+        assert!(frozen.contains("to do: `kill -CONT 108` lets it continue"), "{frozen}");
+        let down = details(1, 120, 36);
         assert!(down.contains("app-2  down"), "{down}");
         assert!(down.contains("suspected  by coord-1 (1) (deadbeat) at 23:13:25.999200"), "{down}");
         assert!(down.contains("`obol start app-2`"), "{down}");
         assert!(down.contains("coord-1   notice         app-2 (7), reported by coord-1 (1)"), "{down}");
-        let well = details(0, 120, 36);
-        assert!(!well.contains("to do"), "{well}");
+        let well = details(3, 120, 36);
+        assert!(!well.contains("to do  ") && !well.contains("suspected  "), "{well}");
     }
 }

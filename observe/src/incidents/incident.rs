@@ -1,0 +1,569 @@
+//! Incidents: what is wrong, grouped by what belongs together, each told in one sentence. Hooks, `obol
+//! status`, reports and the console say this sentence.
+
+use crate::advice::{self, Advice};
+use crate::calendar::{age, utc};
+use crate::failovers::{self, Failover};
+use crate::sampling::alerts::{self, Raised};
+use crate::sampling::data::Data;
+use crate::sampling::sample::{EventRow, Life, ProcessRow, Sample};
+use obol_fabric::{Instant, Name, Nanos, ViewId};
+use obol_membership::Kind;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// An incident is over when its cause has been gone for this long.
+const LINGER: Nanos = Nanos::from_secs(1);
+/// One that was shorter, and had no failover, is forgotten: each view change has such moments.
+const KEEP_LEAST: Nanos = Nanos::from_secs(1);
+/// A failover is told on its own when its stamps are there, this long after its first notice.
+const SETTLE: Nanos = Nanos::from_secs(2);
+/// Failovers are told at most this often, except at the begin of an incident.
+const TELL_EVERY: Nanos = Nanos::from_secs(1);
+/// A failover belongs to an incident that was seen at most this long after its first notice.
+const SEEN_WITHIN: Nanos = Nanos::from_secs(10);
+/// Incidents that are over and kept.
+const HISTORY_MAX: usize = 100;
+/// The newest events among which failovers are searched: at least this number, and this number of each process.
+const EVENTS: (usize, usize) = (192, 8);
+
+/// What is wrong, or was.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Incident {
+    /// The same in all consoles, and of no other that is open.
+    pub id: String,
+    /// Whom it is about; empty if about the cluster.
+    pub names: BTreeSet<Name>,
+    pub fact: String,
+    /// What else is wrong meanwhile.
+    pub caused: Vec<String>,
+    /// What the cluster did about it, by view.
+    pub done: BTreeMap<ViewId, String>,
+    /// For how long no program could act meanwhile.
+    pub outage: Nanos,
+    /// What to do, unless the fact says it.
+    pub remedy: Option<String>,
+    /// Its section in docs/alerts.md.
+    pub section: String,
+    pub since: Instant,
+    /// When it was seen last.
+    pub last: Instant,
+    pub is_over: bool,
+    /// Who acknowledged it.
+    pub acknowledged: Option<String>,
+}
+
+impl Incident {
+    /// When it began, as time of day.
+    pub fn time(&self, sample: &Sample) -> String {
+        utc(sample.unix_at(self.since), "%TZ")
+    }
+
+    /// What happened meanwhile, without the fact: what was done, what it caused.
+    pub fn story(&self) -> Option<String> {
+        let outage =
+            (self.outage > Nanos::ZERO).then(|| format!("no program could act for {}", age(self.outage)));
+        let parts: Vec<&str> =
+            self.done.values().chain(&outage).chain(&self.caused).map(String::as_str).collect();
+        (!parts.is_empty()).then(|| parts.join("; "))
+    }
+
+    /// All of it but the time.
+    pub fn told(&self) -> String {
+        let story = self.story().map_or(String::new(), |story| format!(": {story}"));
+        let lasted = self.last.since(self.since);
+        let is_told = self.is_over && lasted >= KEEP_LEAST;
+        let over = if is_told { format!("; over after {}", age(lasted)) } else { String::new() };
+        let remedy = self.remedy.as_deref().filter(|_| !self.is_over);
+        let remedy = remedy.map_or(String::new(), |remedy| format!("; to do: {remedy}"));
+        format!("{}{story}{over}{remedy}", self.fact)
+    }
+
+    /// The sentence.
+    pub fn sentence(&self, sample: &Sample) -> String {
+        format!("{} {}", self.time(sample), self.told())
+    }
+
+    pub fn runbook(&self) -> String {
+        runbook(&self.section)
+    }
+
+    /// That of an alert.
+    fn of_alert(alert: &Raised, is_over: bool) -> Self {
+        let rule = alert.rule();
+        Self {
+            id: format!("{} {}", rule.name, alert.who).trim_end().to_owned(),
+            names: Name::new(&alert.who).into_iter().collect(),
+            fact: format!("{}: {}", rule.name, alert.clause),
+            remedy: Some(rule.remedy.to_owned()),
+            section: rule.section.to_owned(),
+            since: alert.since,
+            last: alert.last,
+            is_over,
+            ..Self::default()
+        }
+    }
+}
+
+/// The address of a section of the alerts' manual.
+pub(crate) fn runbook(section: &str) -> String {
+    format!("docs/alerts.md#{}", section.to_lowercase())
+}
+
+/// One thing that is wrong at one moment.
+struct Trouble {
+    fact: String,
+    names: BTreeSet<Name>,
+    /// These, and the agents of those that are programs.
+    kin: BTreeSet<Name>,
+    said: Advice,
+    /// Causes first, then programs of agents, then what is said of the cluster.
+    rank: u8,
+}
+
+impl Trouble {
+    fn is_related(&self, other: &Self) -> bool {
+        !self.kin.is_disjoint(&other.names)
+            || !self.names.is_disjoint(&other.kin)
+            || self.names.is_empty() && other.names.is_empty()
+    }
+}
+
+/// The names in a text, of those that are known.
+fn named(text: &str, known: &BTreeSet<Name>) -> BTreeSet<Name> {
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+    let words = text.split(|letter| !is_part(letter)).map(|word| word.trim_end_matches('.'));
+    words.filter_map(|word| Name::new(word).ok()).filter(|name| known.contains(name)).collect()
+}
+
+/// What is wrong, in groups that belong together.
+fn troubles(sample: &Sample) -> Vec<Vec<Trouble>> {
+    if sample.reasons.is_empty() {
+        return Vec::new();
+    }
+    let departed = sample.view.iter().flat_map(|view| &view.departed).map(|gone| gone.name);
+    let known: BTreeSet<Name> = sample.processes.iter().map(|row| row.name).chain(departed).collect();
+    let agents: BTreeMap<u32, Name> =
+        sample.processes.iter().filter(|row| row.seat == 0).map(|row| (row.region, row.name)).collect();
+    let agent = |row: &ProcessRow| agents.get(&row.region).filter(|_| row.seat != 0).copied();
+    let agent_of: BTreeMap<Name, Name> =
+        sample.processes.iter().filter_map(|row| Some((row.name, agent(row)?))).collect();
+    let is_one = sample.health.is_known_to_serve() == Some(false);
+    let mut groups: Vec<Vec<Trouble>> = Vec::new();
+    let mut to_do = None;
+    for (at, fact) in sample.reasons.iter().enumerate() {
+        // Old recordings have no advice.
+        let none =
+            || Advice { remedy: advice::of_health(sample.health).map(str::to_owned), ..Advice::default() };
+        let said = sample.advice.get(at).cloned().unwrap_or_else(none);
+        if said.remedy.as_deref() == Some(fact.as_str()) {
+            to_do = said.remedy;
+            continue;
+        }
+        let names = named(fact, &known);
+        let of_agents = names.iter().filter_map(|name| agent_of.get(name)).copied();
+        let kin: BTreeSet<Name> = names.iter().copied().chain(of_agents).collect();
+        let rank = if names.is_empty() { 2 } else { u8::from(kin.len() > names.len()) };
+        let trouble = Trouble { fact: fact.clone(), names, kin, said, rank };
+        let mut group = Vec::new();
+        groups.retain_mut(|other| {
+            let joins = is_one || other.iter().any(|one| one.is_related(&trouble));
+            if joins {
+                group.append(other);
+            }
+            !joins
+        });
+        group.push(trouble);
+        groups.push(group);
+    }
+    for group in &mut groups {
+        group.sort_by_key(|trouble| trouble.rank);
+        if let Some(first) = group.first_mut() {
+            first.said.remedy = to_do.clone().or(first.said.remedy.take());
+        }
+    }
+    groups
+}
+
+/// Whether a fact about these is to be replaced by others: they are on their way back.
+fn is_passing(names: &BTreeSet<Name>, sample: &Sample) -> bool {
+    let runs = |row: &ProcessRow| row.life == Life::Runs && (row.seat == 0 || sample.has_agent(row));
+    !names.is_empty()
+        && names.iter().all(|name| sample.processes.iter().any(|row| row.name == *name && runs(row)))
+}
+
+/// What a failover was, for an incident about these.
+fn told(failover: &Failover, names: &BTreeSet<Name>, data: &Data) -> String {
+    let all: BTreeSet<Name> = failover.dead.iter().filter_map(|dead| data.name(dead.who)).collect();
+    let reported = failover.dead.iter().find(|dead| dead.reason.is_some()).and_then(|dead| {
+        let detector = dead.reason?.name();
+        let by = data.name(dead.accuser).filter(|_| dead.accuser != dead.who);
+        Some(by.map_or(format!("detected by {detector}, "), |by| format!("reported by {by} ({detector}), ")))
+    });
+    let others: Vec<&str> = all.difference(names).map(Name::as_str).collect();
+    let with = if others.is_empty() { String::new() } else { format!(" with {}", others.join(", ")) };
+    let took = failover.total().map_or(String::new(), |total| format!(", survivors active after {total}"));
+    format!("{}removed by view {}{with}{took}", reported.unwrap_or_default(), failover.view)
+}
+
+/// The incidents of a cluster.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Log {
+    /// Those that are not over.
+    open: Vec<Incident>,
+    /// Those that are, the newest first.
+    ended: VecDeque<Incident>,
+    /// Who acknowledged which open incident.
+    acknowledged: BTreeMap<String, String>,
+    /// Until when failovers may be completed by further events.
+    unsettled: Instant,
+    /// When failovers were told last.
+    told: Option<Instant>,
+    /// The newest view whose failover was told.
+    newest: ViewId,
+    /// The sample before.
+    before: Option<Instant>,
+}
+
+impl Log {
+    /// Adds a sample, whose events the data has.
+    pub(crate) fn take(&mut self, data: &Data, sample: &Sample) {
+        let span = self.before.replace(sample.at).map_or(Nanos::ZERO, |before| sample.at.since(before));
+        let is_outage = sample.health.is_known_to_serve() == Some(false);
+        let open = self.open.len();
+        for group in troubles(sample) {
+            self.learn(group, sample);
+        }
+        if let Some(now) = self.open.iter_mut().find(|one| is_outage && one.last == sample.at) {
+            now.outage = now.outage.saturating_add(span);
+        }
+        if !sample.events.is_empty() {
+            self.unsettled = sample.at + SETTLE + SETTLE;
+        }
+        let is_due = self.told.is_none_or(|told| sample.at.since(told) >= TELL_EVERY);
+        if sample.at <= self.unsettled && (is_due || self.open.len() > open) {
+            self.told = Some(sample.at);
+            self.tell_failovers(data, sample);
+        }
+        for mark in &sample.marks {
+            if let Some(known) = &mark.acknowledged {
+                self.acknowledged.insert(known.incident.clone(), known.by.clone());
+            }
+        }
+        let (over, open) = std::mem::take(&mut self.open)
+            .into_iter()
+            .partition(|one| one.last < sample.at && sample.at.since(one.last) >= LINGER);
+        self.open = open;
+        over.into_iter().for_each(|one| self.end(one));
+    }
+
+    fn end(&mut self, one: Incident) {
+        let acknowledged = self.acknowledged.remove(&one.id);
+        if one.last.since(one.since) >= KEEP_LEAST || !one.done.is_empty() || one.outage > Nanos::ZERO {
+            self.ended.push_front(Incident { is_over: true, acknowledged, ..one });
+            self.ended.truncate(HISTORY_MAX);
+        }
+    }
+
+    /// Learns that this is wrong at the moment of a sample.
+    fn learn(&mut self, group: Vec<Trouble>, sample: &Sample) {
+        let is_one = sample.health.is_known_to_serve() == Some(false);
+        let names: BTreeSet<Name> = group.iter().flat_map(|trouble| &trouble.names).copied().collect();
+        let is_same = |one: &Incident| {
+            is_one || !one.names.is_disjoint(&names) || one.names.is_empty() && names.is_empty()
+        };
+        let (same, rest) = std::mem::take(&mut self.open).into_iter().partition(is_same);
+        self.open = rest;
+        // Several that turn out to be one continue as the first of them.
+        let mut same = Vec::into_iter(same);
+        let known = same.next();
+        let is_new = known.is_none();
+        let mut one = known.unwrap_or_else(|| Incident { since: sample.at, ..Incident::default() });
+        for other in same {
+            one.since = one.since.min(other.since);
+            one.outage = one.outage.max(other.outage);
+            one.done.extend(other.done);
+            one.names.extend(other.names);
+        }
+        let mut facts = group.into_iter();
+        let Some(Trouble { fact, names: about, said, .. }) = facts.next() else { return };
+        let since = said.since.map(|unix| sample.instant_at(unix));
+        one.caused.clear();
+        if is_new || !is_passing(&about, sample) {
+            one.section = said.section.unwrap_or_else(|| alerts::section(sample.health).to_owned());
+            (one.fact, one.remedy) = (fact, said.remedy);
+        } else if fact != one.fact {
+            one.remedy = said.remedy.or(one.remedy);
+            one.caused.push(fact);
+        }
+        one.caused.extend(facts.map(|trouble| trouble.fact));
+        if is_new {
+            one.id = about.first().map_or("cluster".to_owned(), Name::to_string);
+        }
+        one.names.extend(names);
+        one.since = since.map_or(one.since, |since| since.min(one.since));
+        one.last = sample.at;
+        self.open.push(one);
+    }
+
+    fn tell_failovers(&mut self, data: &Data, sample: &Sample) {
+        let most = EVENTS.0.max(EVENTS.1 * sample.processes.len());
+        let recent = data.events.iter().skip(data.events.len().saturating_sub(most));
+        for failover in failovers::all(&recent.map(EventRow::seen), &data.departures) {
+            let names: BTreeSet<Name> = failover.dead.iter().filter_map(|dead| data.name(dead.who)).collect();
+            let belongs = |one: &&mut Incident| {
+                !one.names.is_disjoint(&names)
+                    && failover.began + SEEN_WITHIN >= one.since
+                    && failover.began <= one.last
+            };
+            if let Some(one) = self.open.iter_mut().chain(&mut self.ended).find(belongs) {
+                one.since = one.since.min(failover.began);
+                one.done.insert(failover.view, told(&failover, &one.names, data));
+                self.newest = self.newest.max(failover.view);
+                continue;
+            }
+            if failover.view <= self.newest || sample.at.since(failover.began) < SETTLE || names.is_empty() {
+                continue;
+            }
+            self.newest = failover.view;
+            let list: Vec<&str> = names.iter().map(Name::as_str).collect();
+            let last = failover.last_active().map_or(failover.began, |(_, at)| at.max(failover.began));
+            self.end(Incident {
+                fact: format!("{} failed", list.join(", ")),
+                done: BTreeMap::from([(failover.view, told(&failover, &names, data))]),
+                section: "ObolFailover".to_owned(),
+                since: failover.began,
+                last,
+                names,
+                ..Incident::default()
+            });
+        }
+    }
+}
+
+impl Data {
+    /// The incidents that are not over, the newest first. An alert about one of those that an incident is about
+    /// belongs to it.
+    pub fn incidents(&self) -> Vec<Incident> {
+        let mut all = self.incidents.open.clone();
+        for alert in self.alerting.raised() {
+            let own = Incident::of_alert(alert, false);
+            // One about coordinators names none: its count is that of those that do not run.
+            let is_down = |name: &Name| {
+                let of_them = |row: &&ProcessRow| row.kind == Kind::Coordinator && row.life != Life::Runs;
+                let rows = self.sample.iter().flat_map(|sample| &sample.processes);
+                rows.filter(of_them).any(|row| row.name == *name)
+            };
+            let of_majority = |one: &Incident| alert.who.is_empty() && one.names.iter().any(is_down);
+            match all.iter_mut().find(|one| !one.names.is_disjoint(&own.names) || of_majority(one)) {
+                Some(one) => one.caused.push(own.fact),
+                None => all.push(own),
+            }
+        }
+        for one in &mut all {
+            one.acknowledged = self.incidents.acknowledged.get(&one.id).cloned();
+        }
+        all.sort_by_key(|one| std::cmp::Reverse(one.since));
+        all
+    }
+
+    /// Those that are over, the newest first.
+    pub fn ended_incidents(&self) -> Vec<Incident> {
+        let alerts = self.alerting.history.iter().map(|alert| Incident::of_alert(alert, true));
+        let mut all: Vec<Incident> = self.incidents.ended.iter().cloned().chain(alerts).collect();
+        all.sort_by_key(|one| std::cmp::Reverse(one.since));
+        all
+    }
+
+    /// Drops the acknowledgements of alerts that have ended, so that they are raised anew.
+    pub(crate) fn drop_acknowledged(&mut self) {
+        if !self.incidents.acknowledged.is_empty() {
+            let open: BTreeSet<String> = self.incidents().into_iter().map(|one| one.id).collect();
+            self.incidents.acknowledged.retain(|id, _| open.contains(id));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Health;
+    use crate::annotations::{Acknowledgement, Mark};
+    use crate::samples;
+    use obol_membership::metrics::Counter;
+    use std::sync::Arc;
+
+    const START: u64 = 3_600_000_000_000;
+
+    /// The data after quarters of a second that were changed like this.
+    fn after(quarters: u64, change: impl Fn(u64, &mut Sample)) -> Data {
+        let mut data = Data::default();
+        for n in 0..quarters {
+            let mut sample = samples::healthy(Instant(START + n * 250_000_000));
+            change(n, &mut sample);
+            data.take(Arc::new(sample));
+        }
+        data
+    }
+
+    fn wrong(sample: &mut Sample, health: Health, reasons: &[(&str, Option<&str>)]) {
+        sample.health = health;
+        sample.reasons = reasons.iter().map(|(text, _)| (*text).to_owned()).collect();
+        let said = |remedy: Option<&str>| Advice { remedy: remedy.map(str::to_owned), ..Advice::default() };
+        sample.advice = reasons.iter().map(|(_, remedy)| said(*remedy)).collect();
+    }
+
+    fn set(sample: &mut Sample, name: &str, life: Life) {
+        let rows = sample.processes.iter_mut().filter(|row| row.name.as_str() == name);
+        rows.for_each(|row| row.life = life);
+    }
+
+    fn told(all: &[Incident]) -> Vec<String> {
+        all.iter().map(Incident::told).collect()
+    }
+
+    #[test]
+    fn what_belongs_together_is_one_incident_and_what_does_not_is_another() {
+        let data = after(8, |n, sample| {
+            if n >= 4 {
+                *sample = samples::degraded(sample.at);
+                sample.events.retain(|_| n == 4);
+                let frozen = "node-3 is frozen (stopped) and was removed";
+                let reasons = [
+                    ("app-2 down: killed by SIGKILL", Some("`obol start app-2`")),
+                    (frozen, Some("`kill -CONT 108` lets it continue")),
+                    ("app-3 is not a member", None),
+                ];
+                wrong(sample, Health::Degraded, &reasons);
+            }
+        });
+        let all = data.incidents();
+        assert_eq!(
+            told(&all),
+            [
+                "node-3 is frozen (stopped) and was removed: app-3 is not a member; to do: `kill -CONT 108` lets it continue",
+                "app-2 down: killed by SIGKILL: reported by coord-1 (deadbeat), removed by view 7, survivors active after \
+                 156us; to do: `obol start app-2`",
+            ]
+        );
+        assert_eq!(all.iter().map(|one| one.id.as_str()).collect::<Vec<_>>(), ["node-3", "app-2"]);
+        // Its first notice was before it was seen to be down.
+        assert_eq!(all[1].since, Instant(START + 1_000_000_000 - 800_000));
+        assert!(data.ended_incidents().is_empty());
+    }
+
+    #[test]
+    fn a_lost_majority_is_one_incident_with_all_that_it_causes_and_says_how_long_nothing_could_act() {
+        let data = after(20, |n, sample| {
+            if (4..12).contains(&n) {
+                set(sample, "coord-2", Life::Down);
+                let lost = "coordinator majority lost: 1 of 3 run; start coord-2, coord-3";
+                let ended = "every lease has ended: no program may act";
+                wrong(
+                    sample,
+                    Health::Unavailable,
+                    &[(ended, None), (lost, None), ("app-1 is not a member", None)],
+                );
+            }
+        });
+        assert!(data.incidents().is_empty());
+        assert_eq!(
+            told(&data.ended_incidents()),
+            [
+                "coordinator majority lost: 1 of 3 run; start coord-2, coord-3: no program could act for 2.0s; app-1 is not a \
+              member; every lease has ended: no program may act; over after 1.7s"
+            ]
+        );
+    }
+
+    #[test]
+    fn the_way_back_is_not_another_incident_and_moments_are_none() {
+        let back = |n: u64, sample: &mut Sample| match n {
+            4..12 => {
+                set(sample, "node-2", Life::Frozen);
+                wrong(sample, Health::Degraded, &[("node-2 is frozen (stopped)", Some("continue it"))]);
+            }
+            12..14 => wrong(sample, Health::Degraded, &[("node-2 knows view 6, the newest is 7", None)]),
+            20 => wrong(sample, Health::Degraded, &[("app-1 knows view 6, the newest is 7", None)]),
+            _ => {}
+        };
+        let data = after(13, back);
+        assert_eq!(
+            told(&data.incidents()),
+            ["node-2 is frozen (stopped): node-2 knows view 6, the newest is 7; to do: continue it"]
+        );
+        let over = told(&after(40, back).ended_incidents());
+        assert_eq!(over.len(), 1, "{over:?}");
+        assert!(
+            over[0].starts_with("node-2 is frozen (stopped)") && over[0].ends_with("; over after 2.2s"),
+            "{over:?}"
+        );
+    }
+
+    #[test]
+    fn a_failover_between_two_samples_is_an_incident_that_is_over() {
+        let data = after(24, |n, sample| {
+            let failed = samples::degraded(sample.at);
+            if n == 4 {
+                (sample.events, sample.view) = (failed.events, failed.view);
+            }
+        });
+        assert!(data.incidents().is_empty());
+        let told = told(&data.ended_incidents());
+        assert_eq!(
+            told,
+            ["app-2 failed: reported by coord-1 (deadbeat), removed by view 7, survivors active after 156us"]
+        );
+    }
+
+    #[test]
+    fn an_alert_about_a_member_belongs_to_its_incident_and_is_acknowledged_until_it_ends() {
+        let late = |marks: bool, frozen: bool| {
+            after(24, move |n, sample| {
+                sample.processes[3].counters[Counter::RenewalsLate as usize] += n.min(20);
+                let name = sample.processes[3].name;
+                if frozen && n > 8 {
+                    set(sample, name.as_str(), Life::Frozen);
+                    wrong(sample, Health::Degraded, &[(&format!("{name} is frozen (stopped)"), None)]);
+                }
+                if marks && n == 23 {
+                    let known =
+                        Acknowledgement { incident: format!("late renewals {name}"), by: "alice".to_owned() };
+                    sample.marks.push(Mark::acknowledged(sample.at, known, "late").into());
+                }
+            })
+        };
+        let alone = late(true, false).incidents();
+        assert!(
+            alone.len() == 1 && alone[0].fact.starts_with("late renewals: node-1 renewed late"),
+            "{alone:?}"
+        );
+        assert_eq!(alone[0].acknowledged.as_deref(), Some("alice"));
+        assert_eq!(late(false, false).incidents()[0].acknowledged, None);
+        let both = late(false, true).incidents();
+        assert!(
+            both.len() == 1 && both[0].caused.iter().any(|text| text.contains("renewed late")),
+            "{both:?}"
+        );
+        let (mut data, mut sample) = (late(true, false), samples::healthy(Instant(START)));
+        for n in 24..500 {
+            sample.at = Instant(START + n * 250_000_000);
+            data.take(Arc::new(sample.clone()));
+        }
+        assert!(data.incidents().is_empty() && data.incidents.acknowledged.is_empty());
+    }
+
+    #[test]
+    fn any_text_and_any_number_is_told() {
+        for unix in [0, u64::MAX] {
+            let data = after(8, |n, sample| {
+                *sample = samples::degraded(sample.at);
+                sample.reasons.push("-.-, node-1. (\u{1F600}) \u{0}".to_owned());
+                let said = Advice { since: Some(unix), ..Advice::default() };
+                sample.advice = vec![said; n as usize];
+                sample.unix = if n % 2 == 0 { unix } else { sample.unix };
+            });
+            let sample = data.sample.as_deref().expect("read");
+            assert!(data.incidents().iter().all(|one| !one.sentence(sample).is_empty()));
+        }
+    }
+}
