@@ -3,10 +3,10 @@
 use super::fault::{Armed, Arming, Effect, Fault, Key, Planning, Scope, Simulated};
 use super::host_network;
 use super::order::Injection;
-use crate::drills::victims::guard::hostname;
 use obol_config::{Problems, Section};
 use obol_fabric::Nanos;
 use obol_node::Deployment;
+use obol_observe::names::hostname;
 use serde_json::json;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};

@@ -8,7 +8,7 @@ use crate::support::{Child, FLOOD_WORDS, Probe, Root, coordinator, kill, live, u
 use obol_fabric::host::{Cluster, Impairment, clock};
 use obol_fabric::metrics::FabricCounter;
 use obol_fabric::{Address, Endpoint, Fabric, Layout, Nanos, ViewId};
-use obol_fabric_verbs::{LinkStatus, Rdma};
+use obol_fabric_verbs::LinkStatus;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -90,7 +90,13 @@ impl<const KEYS: bool, const PART: bool> Testbed for Rdma<KEYS, PART> {
 
     fn is_connected(&self, to: u32) -> bool {
         let is_lacking = |link: &LinkStatus| link.region == to && link.log == Some(false);
-        !self.me.transport::<Rdma>().expect("its transport").link_status().iter().any(is_lacking)
+        !self
+            .me
+            .transport::<obol_fabric_verbs::Rdma>()
+            .expect("its transport")
+            .link_status()
+            .iter()
+            .any(is_lacking)
     }
 
     fn start(&mut self, region: u32) -> Address {
@@ -113,10 +119,14 @@ impl<const KEYS: bool, const PART: bool> Testbed for Rdma<KEYS, PART> {
         until(&mut self.me, &mut self.probe, |probe| hello(probe).is_some());
         let at = hello(&self.probe).expect("it has come");
         self.peers.insert(at.region, child);
-        while !self.me.transport::<Rdma>().expect("its transport").is_in_groups() {
+        while !self.me.transport::<obol_fabric_verbs::Rdma>().expect("its transport").is_in_groups() {
             self.turn();
-            let troubles: Vec<_> =
-                self.me.transport::<Rdma>().expect("its transport").group_errors().collect();
+            let troubles: Vec<_> = self
+                .me
+                .transport::<obol_fabric_verbs::Rdma>()
+                .expect("its transport")
+                .group_errors()
+                .collect();
             assert!(troubles.is_empty(), "{troubles:?}");
         }
         at
