@@ -90,8 +90,9 @@ mod tests {
     use core::sync::atomic::Ordering;
     use obol_fabric::host::{Region, clock, reader};
     use obol_fabric::layout::ViewHead;
-    use obol_fabric::{Address, Fabric, Incarnation, Instant, Name, Nanos, Owner, Page, ViewId, Wait, page};
-    use obol_fabric::{Endpoint, shm};
+    use obol_fabric::{
+        Address, Endpoint, Fabric, Incarnation, Instant, Name, Nanos, Owner, Page, ViewId, Wait, page,
+    };
     use obol_membership::view::{Edit, Newcomer};
     use obol_membership::{ActiveMutant, Change, Kind, Reason, View};
     use obol_node::{Deployment, Site};
@@ -105,7 +106,7 @@ mod tests {
 
     fn open(site: &Site, kind: Kind, text: &str, region: Option<u32>) -> Endpoint {
         let owner = Owner { kind: kind as u32, name: name(text), region, groups: 0 };
-        shm::open(&site.cluster, owner, Wait::Block).expect("opened")
+        Endpoint::open(&site.cluster, owner, Wait::Block).expect("opened")
     }
 
     /// A life of the coordinator, on a thread of its own: one thread has one region. It ends at once,
