@@ -6,6 +6,7 @@ use super::{Figure, PROFILE};
 use obol_chaos::drills::Victims;
 use obol_fabric::Nanos;
 use obol_logs::State;
+use obol_observe::figures::total;
 use obol_observe::stats::Distribution;
 use obol_profiles::Profile;
 use obol_supervise::running::{Running, Shape};
@@ -42,7 +43,7 @@ fn measure(
             states.len()
         )));
     }
-    Ok(states.iter().map(|state| state.dropped + state.unwritten).sum())
+    Ok(total(states.iter().map(State::lost)))
 }
 
 pub(super) fn run(root: &Path, count: u32) -> Result<Vec<Figure>, Failure> {

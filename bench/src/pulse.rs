@@ -15,6 +15,7 @@ use obol_fabric_ip::floor::{self, Echoes, Rhythm};
 use obol_fabric_ip::{self as ip, GatewayCounter};
 use obol_node::Site;
 use obol_node::network::Fabric;
+use obol_observe::figures::total;
 use obol_observe::pulse::samples;
 use obol_observe::stats::Distribution;
 use obol_profiles::Profile;
@@ -149,7 +150,7 @@ impl Hosts {
         };
         let blocks =
             last.iter().skip(1).flat_map(|report| &report.peers).filter_map(|peer| peer.block.as_ref());
-        let frames: u64 = blocks.flat_map(|block| &block.paths).map(|path| path.frames).sum();
+        let frames = total(blocks.flat_map(|block| &block.paths).map(|path| path.frames));
         let span = end.at.saturating_sub(first.at).max(1) as f64;
         Ok(Costs {
             busy_percent: 100.0 * end.busy.saturating_sub(first.busy) as f64 / span,

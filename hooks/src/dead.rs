@@ -133,7 +133,7 @@ pub fn resend(
             Ok(()) => resent.delivered += 1,
             Err(failed) => {
                 resent.failed += 1;
-                letter.attempts += 1;
+                letter.attempts = letter.attempts.saturating_add(1);
                 letter.why = failed.to_string();
                 add(path, &letter)?;
             }
@@ -165,25 +165,33 @@ mod tests {
             out.display()
         );
         let config = Config::parse(&text, "hooks.toml").expect("valid");
-        for (hook, title) in [("good", "one"), ("bad", "two"), ("gone", "three"), ("good", "four")] {
+        let letters = [
+            ("good", "one", 8),
+            ("bad", "two", 8),
+            ("gone", "three", 8),
+            ("good", "four", 8),
+            // Written by hand.
+            ("bad", "five", u32::MAX),
+        ];
+        for (hook, title, attempts) in letters {
             let letter = Letter {
                 hook: hook.to_owned(),
                 event: event(Kind::Alert, title),
-                attempts: 8,
+                attempts,
                 why: "x".to_owned(),
             };
             add(&path, &letter).expect("added");
         }
         let resent = resend(&config, None, |_, _| ()).expect("resent");
-        assert_eq!(resent, Resent { delivered: 2, failed: 1, kept: 1, unknown: 0 });
+        assert_eq!(resent, Resent { delivered: 2, failed: 2, kept: 1, unknown: 0 });
         let sent = fs::read_to_string(&out).expect("written");
         assert!(sent.contains("one") && sent.contains("four") && sent.lines().count() == 2, "{sent}");
         let (left, _) = read(&path).expect("read");
         let hooks: Vec<(&str, u32)> =
             left.iter().map(|letter| (letter.hook.as_str(), letter.attempts)).collect();
-        assert_eq!(hooks, [("bad", 9), ("gone", 8)]);
+        assert_eq!(hooks, [("bad", 9), ("gone", 8), ("bad", u32::MAX)]);
         let resent = resend(&config, Some("good"), |_, _| ()).expect("resent");
-        assert_eq!(resent, Resent { kept: 2, ..Resent::default() });
+        assert_eq!(resent, Resent { kept: 3, ..Resent::default() });
     }
 
     #[test]

@@ -51,6 +51,13 @@ pub struct State {
     pub request: u64,
 }
 
+impl State {
+    /// Lines that are nowhere.
+    pub const fn lost(&self) -> u64 {
+        self.dropped.saturating_add(self.unwritten)
+    }
+}
+
 /// Why levels cannot be changed or shown.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
@@ -134,8 +141,7 @@ fn retire(dir: &Path) {
     }
     for name in names {
         let Ok(Some(state)) = state(dir, &name) else { continue };
-        let is_whole = state.dropped + state.unwritten == 0;
-        if is_whole && !Path::new("/proc").join(state.pid.to_string()).exists() {
+        if state.lost() == 0 && !Path::new("/proc").join(state.pid.to_string()).exists() {
             // Another process may have removed it.
             let _ = fs::remove_file(path(dir, &name, "now"));
         }
@@ -242,7 +248,7 @@ mod tests {
         let name = |n: usize| Name::new(&format!("job-{n}")).expect("a name");
         // No process has this id: it is above the kernel's limit.
         let ended = State { pid: u32::MAX, ..state_of(&Levels::default()) };
-        let lacks = State { dropped: 1, ..ended.clone() };
+        let lacks = State { dropped: u64::MAX, unwritten: 1, ..ended.clone() };
         let lives = State { pid: std::process::id(), ..ended.clone() };
         for n in 0..3 * STATES_MAX {
             let state = match n {

@@ -4,6 +4,7 @@ use crate::journal;
 use crate::levels::Severity;
 use crate::line::Line;
 use obol_fabric::Name;
+use obol_observe::figures::total;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -177,10 +178,8 @@ pub fn files(folder: &Path, query: &Query, last: usize) -> io::Result<Found> {
 
 /// Bytes of all files in a folder.
 pub fn bytes(folder: &Path) -> io::Result<u64> {
-    let sizes = logs(folder)?
-        .into_iter()
-        .map(|log| Ok(there(fs::metadata(&log.path), &log.path)?.map_or(0, |meta| meta.len())));
-    sizes.sum()
+    let size = |log: Log| Ok(there(fs::metadata(&log.path), &log.path)?.map_or(0, |meta| meta.len()));
+    logs(folder)?.into_iter().map(size).collect::<io::Result<Vec<u64>>>().map(total)
 }
 
 /// How many lines there are of each second.

@@ -110,7 +110,7 @@ impl Side {
             ("failover p90", claimed(failovers.p90)),
             ("failover p99", claimed(failovers.p99)),
             ("failover max", longest(failovers)),
-            ("renewals", (self.renewals_timely + self.renewals_late).to_string()),
+            ("renewals", self.renewals_timely.saturating_add(self.renewals_late).to_string()),
             ("renewal p50", claimed(renewals.p50)),
             ("renewal p99", claimed(renewals.p99)),
             ("renewal max", longest(renewals)),

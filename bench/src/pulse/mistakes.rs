@@ -7,6 +7,7 @@ use super::{BenchPulse, HOSTS, Hosts};
 use obol_chaos::drills::studies::tune_network::NetworkTuned;
 use obol_fabric::Nanos;
 use obol_fabric_ip::GatewayCounter;
+use obol_observe::figures::total;
 use obol_observe::pulse::samples;
 use obol_observe::tail::Wanted;
 use obol_profiles::Profile;
@@ -58,7 +59,8 @@ fn derived(root: &Path, base: &Profile, options: &BenchPulse) -> Result<Profile,
 
 /// Suspicions, and losses of paths, of all hosts so far.
 fn counted(hosts: &Hosts) -> Result<[u64; 2], Failure> {
-    let sum = |counter| (1..=HOSTS).map(|host| hosts.counted(host, counter)).sum::<Result<u64, _>>();
+    let counted = |counter| (1..=HOSTS).map(move |host| hosts.counted(host, counter));
+    let sum = |counter| counted(counter).collect::<Result<Vec<_>, _>>().map(total);
     Ok([sum(GatewayCounter::PulseSilences)?, sum(GatewayCounter::PulsePathsLost)?])
 }
 

@@ -3,8 +3,24 @@
 use std::path::{Path, PathBuf};
 
 /// Crates that read such figures.
-const READERS: [&str; 9] =
-    ["observe", "console", "export", "cli", "supervise", "chaos", "doctor", "shadow", "workload"];
+const READERS: [&str; 16] = [
+    "observe",
+    "console",
+    "export",
+    "cli",
+    "supervise",
+    "chaos",
+    "doctor",
+    "shadow",
+    "workload",
+    "report",
+    "rollout",
+    "server",
+    "agent",
+    "hooks",
+    "logs",
+    "bench",
+];
 /// Sums that cannot overflow: of lengths in memory, of cells of a screen, and of fractions.
 const SAFE: [&str; 4] = [".sum::<usize>()", ".sum::<u16>()", ".sum::<f64>()", ".sum::<Duration>()"];
 /// What these add up is their own: what a test program of the same command has counted, or a simulation.

@@ -551,7 +551,9 @@ impl<'a, S: System> Runner<'a, S> {
                 AbortMetric::OverlapNs => Some(trial.overlap_ns as f64),
                 AbortMetric::UnavailableUs => trial.unavailable_ns.map(|ns| ns as f64 / 1000.0),
                 AbortMetric::FalseSuspicions => Some(trial.falsely_failed as f64),
-                AbortMetric::SkewUs => Some((trial.skew_ns + trial.skew_error_ns) as f64 / 1000.0),
+                AbortMetric::SkewUs => {
+                    Some(trial.skew_ns.saturating_add(trial.skew_error_ns) as f64 / 1000.0)
+                }
             };
             let Some(value) = value else { continue };
             *held = if value > *above { *held + 1 } else { 0 };

@@ -109,6 +109,11 @@ impl Counted {
         }
     }
 
+    /// All renewals.
+    pub const fn renewals(self) -> u64 {
+        self.timely.saturating_add(self.late)
+    }
+
     /// The difference.
     #[must_use]
     pub const fn since(self, before: Self) -> Self {
@@ -179,7 +184,7 @@ impl Measured {
     }
 
     pub fn new(load: &str, pause: Nanos, counted: Counted) -> Self {
-        let renewals = counted.timely + counted.late;
+        let renewals = counted.renewals();
         let share =
             |late: f64| if renewals == 0 { 0.0 } else { (1.0 - late / renewals as f64).max(0.0) * 100.0 };
         Self {
@@ -202,7 +207,7 @@ pub fn renewals_needed(wanted_percent: f64) -> u64 {
 /// Whether a step can no longer reach the wanted share, even without further late renewals: `part`
 /// of its time is over.
 pub fn is_hopeless(counted: Counted, part: f64, wanted_percent: f64) -> bool {
-    let seen = (counted.timely + counted.late) as f64;
+    let seen = counted.renewals() as f64;
     // Assume the same rate of renewals, and no further late one.
     let at_best = 100.0 * (1.0 - poisson::above(counted.late) * part / seen);
     counted.late > 0 && seen > 0.0 && at_best < wanted_percent

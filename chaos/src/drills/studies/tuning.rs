@@ -170,7 +170,7 @@ impl Bench<'_> {
         let counted = loop {
             let counted = Counted::of(&observer.snapshot()).since(before);
             let steps = began.elapsed().as_secs_f64() / self.time.as_secs_f64();
-            let renewals = (counted.timely + counted.late) as f64;
+            let renewals = counted.renewals() as f64;
             // It ends by the number of renewals, not by how they went: the bound stays one.
             let enough = renewals / tune::renewals_needed(self.timely) as f64;
             let part = steps.min(enough.max(steps / f64::from(times)));

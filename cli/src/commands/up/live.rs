@@ -232,7 +232,7 @@ impl Live {
             });
         }
         let skipped = match before {
-            Some(shown) if view.id.0 > shown.0 + 1 => format!(" (after {} more)", view.id.0 - shown.0 - 1),
+            Some(shown) if view.id > shown.next() => format!(" (after {} more)", view.id.0 - shown.next().0),
             _ => String::new(),
         };
         output::line(format_args!(
