@@ -190,10 +190,15 @@ impl Run {
     }
 
     pub(crate) fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
+        assert!(self.reaches(done), "seed {}: {what}", self.seed);
+    }
+
+    /// Runs until this is so; false if it never will be.
+    pub(crate) fn reaches(&mut self, done: impl Fn(&Self) -> bool) -> bool {
         let end = self.cluster.now() + HANG;
-        while !done(self) {
-            assert!(self.cluster.now() < end, "seed {}: {what}", self.seed);
+        while !done(self) && self.cluster.now() < end {
             self.step();
         }
+        done(self)
     }
 }
