@@ -496,10 +496,13 @@ mod tests {
         }
 
         fn follow(&mut self, patience: u64) -> Failover {
+            self.follow_for(patience, &programs())
+        }
+
+        fn follow_for(&mut self, patience: u64, survivors: &Survivors) -> Failover {
             let until = Until { old: ViewId(42), patience: Nanos::from_millis(patience), stopped: &|| None };
-            let survivors = programs();
             let (dead, names) = ([VICTIM], [name("app-3")]);
-            until_active(self, &mut History::default(), until, &dead, &names, INJECTED, &survivors)
+            until_active(self, &mut History::default(), until, &dead, &names, INJECTED, survivors)
         }
     }
 
@@ -576,6 +579,42 @@ mod tests {
         assert_eq!(measured(Copied::new(2_970, 3_040).follow(3_000)), Nanos::from_millis(2_971));
         // The interval of copies grows while a host does not answer: the last look is at a new one.
         assert_eq!(measured(Copied::new(2_970, 60_000).follow(3_000)), Nanos::from_millis(2_971));
+    }
+
+    #[test]
+    fn a_failover_is_over_with_the_last_program_and_agents_and_coordinators_have_their_own_figures() {
+        let survivors = Survivors {
+            agents: vec![name("node-1")],
+            coordinators: ["coord-1", "coord-2"].map(name).to_vec(),
+            ..programs()
+        };
+        let with = |late: &[(&str, Kind, EventKind, u64)]| {
+            let mut cluster = Copied::new(2_000, 2_000);
+            let events = late.iter().map(|&(who, kind, what, ms)| seen(who, kind, what, ms, 43));
+            cluster.events.extend(events);
+            cluster
+        };
+        let agent = ("node-1", Kind::Agent, EventKind::Active, 2_050);
+        let leader = ("coord-1", Kind::Coordinator, EventKind::ViewReceived, 2_001);
+        let other = ("coord-2", Kind::Coordinator, EventKind::ViewReceived, 2_090);
+        let ms = |ms| Some(Nanos::from_millis(ms));
+        let figures = |cluster: &mut Copied, survivors: &Survivors| match cluster.follow_for(3_000, survivors)
+        {
+            Failover::Measured { phases, agents, coordinators, .. } => {
+                (Some(phases.total()), agents, coordinators)
+            }
+            Failover::Void(why, _) | Failover::Failed(why, _) => panic!("{why}"),
+        };
+        assert_eq!(
+            figures(&mut with(&[agent, leader, other]), &survivors),
+            (ms(2_001), ms(2_050), ms(2_090))
+        );
+        // A coordinator that never learns of it costs its own figure only.
+        assert_eq!(figures(&mut with(&[agent, leader]), &survivors), (ms(2_001), ms(2_050), None));
+        // Without programs it is the agents' failover, and without an agent there is none.
+        let agents = Survivors { programs: Vec::new(), ..survivors };
+        assert_eq!(figures(&mut with(&[agent, leader, other]), &agents).0, ms(2_050));
+        assert!(matches!(with(&[leader, other]).follow_for(3_000, &agents), Failover::Failed(..)));
     }
 
     #[test]
