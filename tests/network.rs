@@ -338,8 +338,7 @@ fn a_drill_sets_an_interface_down_and_it_comes_up_with_its_routes() {
             let mut runner = runner.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("it starts");
             let mut ended = || runner.try_wait().expect("a child").is_some();
             let found = || (!is_up()).then_some(true).or_else(|| ended().then_some(false));
-            until_or("the interface is down, or no cue arrives in time", found, || String::new())
-                .then_some(runner)
+            until_or("the interface is down, or no cue arrives in time", found, String::new).then_some(runner)
         })
         .expect("a cue arrives in time");
     assert!(!is_whole());

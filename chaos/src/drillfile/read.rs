@@ -34,8 +34,9 @@ pub(super) const SELECTS: [(&str, Select); 5] = [
     ("majority", Select::Majority),
     ("leader", Select::Leader),
 ];
+type AllowedField = fn(&mut Allowed) -> &mut bool;
 /// What a drill may do to all programs of a host: a key, what it allows, and its field.
-pub(super) const ALLOWED: [(&str, &str, fn(&mut Allowed) -> &mut bool); 3] = [
+pub(super) const ALLOWED: [(&str, &str, AllowedField); 3] = [
     ("allow_clock_step", "CLOCK_REALTIME may jump", |allowed| &mut allowed.clock_step),
     ("allow_nic_down", "interfaces may be set down", |allowed| &mut allowed.nic_down),
     ("allow_kernel_stall", "a core may be kept from them", |allowed| &mut allowed.kernel_stall),

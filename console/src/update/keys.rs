@@ -177,7 +177,7 @@ impl Model {
             None if what == Prompt::Palette
                 && let Some(second) = second_of_day(text) =>
             {
-                self.go_to_time(second)
+                self.go_to_time(second);
             }
             None => {
                 let (kind, key) = match what {

@@ -59,6 +59,9 @@ fn values(of: &Trend, series: &Series, cells: &VecDeque<trend::Cell>) -> Vec<(u6
     all.iter().enumerate().map(sum).collect()
 }
 
+/// Parts of points, without gaps, in a tone.
+type Line = (Vec<Vec<(f64, f64)>>, Tone);
+
 /// The parts of a line without gaps: a cell that follows no other begins one.
 fn parts(cells: &[(u64, f64)]) -> Vec<Vec<(f64, f64)>> {
     let mut parts: Vec<Vec<(f64, f64)>> = Vec::new();
@@ -96,7 +99,7 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect, of: &Tren
     if inside.height < 3 || inside.width < 20 {
         return;
     }
-    let lines: Vec<(Vec<Vec<(f64, f64)>>, Tone)> =
+    let lines: Vec<Line> =
         of.series.iter().map(|series| (parts(&values(of, series, cells)), series.tone)).collect();
     let points = lines.iter().flat_map(|(parts, _)| parts.iter().flatten());
     let most = points.map(|(_, value)| *value).fold(0.0, f64::max);
@@ -108,7 +111,7 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect, of: &Tren
     let shown = data.incidents().into_iter().chain(data.ended_incidents());
     let incidents = shown.filter_map(|one| moment(one.since, Tone::Warn));
     let marks = data.marks.iter().filter_map(|mark| moment(mark.at, Tone::Title));
-    let all: Vec<(Vec<Vec<(f64, f64)>>, Tone)> = marks.chain(incidents).chain(lines).collect();
+    let all: Vec<Line> = marks.chain(incidents).chain(lines).collect();
     let theme = canvas.theme;
     let marker = if canvas.glyphs == theme::ASCII { Marker::Custom('*') } else { Marker::Braille };
     let sets = all.iter().flat_map(|(parts, tone)| {
@@ -221,7 +224,7 @@ mod tests {
             renewals: [0; 3],
             least: None,
             views: 0,
-            failovers: u64::from(number % 10 == 0),
+            failovers: u64::from(number.is_multiple_of(10)),
             reads: 0,
         };
         let cells: VecDeque<trend::Cell> = (100..140).map(cell).collect();

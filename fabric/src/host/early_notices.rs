@@ -4,7 +4,6 @@
 
 use crate::Endpoint;
 use crate::contract::{Evidence, Fabric};
-use crate::endpoint::transport::Transport;
 use crate::endpoint::{Owner, Wait};
 use crate::host::fork::tests::forked;
 use crate::host::test::{made, name};

@@ -311,7 +311,6 @@ mod tests {
     use super::*;
     use crate::Endpoint;
     use crate::contract::{Evidence, Fabric};
-    use crate::endpoint::transport::Transport;
     use crate::endpoint::{Owner, Wait};
     use crate::host::test::{Root, made, name};
     use crate::host::{Cluster, clock, multicast};
