@@ -3,10 +3,10 @@
 
 use crate::support::journals::passes;
 use crate::support::{HANG, Root, Status, Up, freeze, has_ended, obol, signal, until, until_or};
+use obol_chaos::drillfile::Allowed;
 use obol_chaos::drillfile::Keep;
 use obol_chaos::drills::agent::channel::{Arm, Lines, Order, OtherVictim, Reply, socket_name};
 use obol_chaos::drills::agent::cue::{REGION_KIND, Token};
-use obol_chaos::faults::Allowed;
 use obol_chaos::faults::order::{Injection, Links, TargetProcess};
 use obol_fabric::Endpoint;
 use obol_fabric::host::{Cluster, Impairment, Observed, Process};

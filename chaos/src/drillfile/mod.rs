@@ -6,6 +6,7 @@
 
 mod external;
 pub(crate) mod guards;
+mod key;
 mod limits;
 mod places;
 mod probe;
@@ -18,7 +19,8 @@ pub(crate) mod target;
 
 pub use crate::faults::order::TargetKind;
 pub use external::{Comparison, External, Operator, Watch};
-pub use guards::{Abort, AbortMetric, Guards, Keep};
+pub use guards::{Abort, AbortMetric, Allowed, Guards, Keep};
+pub use key::Key;
 pub use places::Places;
 pub use probe::Probe;
 pub use read::parse;

@@ -4,11 +4,11 @@ use super::external;
 use super::limits::COUNT_MAX;
 use super::span::SPAN_MIN;
 use super::{
-    AT_MOST, Abort, AbortMetric, Drill, Expect, Guards, Keep, Metric, On, Probe, Repeat, ReportFiles,
-    Rollback, SCHEMA, Select, Steady, Step, StepFault, Strategy, Target, TargetKind,
+    AT_MOST, Abort, AbortMetric, Allowed, Drill, Expect, Guards, Keep, Metric, On, Probe, Repeat,
+    ReportFiles, Rollback, SCHEMA, Select, Steady, Step, StepFault, Strategy, Target, TargetKind,
 };
 use crate::faults::order::INJECTIONS_MAX;
-use crate::faults::{Allowed, COMMON_KEYS, Effect, KINDS, Scope};
+use crate::faults::{COMMON_KEYS, Effect, KINDS, Scope};
 use obol_config::{At, FileError, Problem, Problems, Section, chosen, duration, index_of, shortened};
 use obol_fabric::layout::PROPOSERS_MAX;
 use obol_fabric::{Name, Nanos};

@@ -57,7 +57,7 @@ fn described(mut schema: Value, doc: &str) -> Value {
 
 /// The keys of probes of things outside of the cluster.
 fn external_keys() -> Map<String, Value> {
-    let keyed = |(key, users): (crate::faults::Key, Vec<&str>)| {
+    let keyed = |(key, users): (super::Key, Vec<&str>)| {
         let doc = format!("for {}: {}", users.join(", "), key.doc);
         (key.name.to_owned(), described(key.schema, &doc))
     };

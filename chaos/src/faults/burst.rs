@@ -1,9 +1,10 @@
 //! Packets between hosts are lost in bursts, by the model of Gilbert and Elliott.
 
-use super::fault::{Effect, Key, Simulated};
+use super::fault::{Effect, Simulated};
 use super::host_network::{ALL, Bursts, Impact};
 use super::links::LinkFault;
 use super::order::{Direction, Links};
+use crate::drillfile::Key;
 use obol_config::{Problems, Section};
 use serde_json::json;
 

@@ -1,9 +1,10 @@
 //! `CLOCK_REALTIME` jumps, for all programs of the host; it must have no effect on the cluster.
 
-use super::fault::{Armed, Arming, Effect, Fault, Key, Planning, Scope};
+use super::fault::{Armed, Arming, Effect, Fault, Planning, Scope};
 use super::order::Injection;
 use super::realtime::{ClockStep as Step, may_step};
 use super::record::{Record, Undone};
+use crate::drillfile::Key;
 use crate::drillfile::span::{SPAN_MIN, span_schema};
 use obol_config::{Problems, Section};
 use obol_fabric::Nanos;

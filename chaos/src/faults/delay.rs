@@ -1,9 +1,10 @@
 //! All operations and datagrams are delayed, or all packets between hosts.
 
-use super::fault::{Effect, Key, Simulated};
+use super::fault::{Effect, Simulated};
 use super::host_network::Impact;
 use super::links::LinkFault;
 use super::order::{Direction, Links};
+use crate::drillfile::Key;
 use crate::drillfile::span::{SPAN_MIN, span_schema};
 use obol_config::{Problems, Section};
 use obol_fabric::Nanos;

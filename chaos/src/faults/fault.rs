@@ -2,15 +2,12 @@
 
 use super::order::{Direction, Injection, TargetKind};
 use super::record::{Record, Undone};
-use crate::drillfile::Guards;
-
+use crate::drillfile::{Allowed, Guards, Key};
 use obol_config::{Problems, Section};
 use obol_fabric::Nanos;
 use obol_fabric::host::{Cluster, Held};
 use obol_node::Deployment;
 use obol_observe::Snapshot;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
 use std::{fmt, io};
@@ -60,30 +57,6 @@ impl Effect {
     pub const fn silences(self) -> bool {
         matches!(self, Self::Ends | Self::Stops | Self::Unreachable)
     }
-}
-
-/// A key of a fault in drill files, with its JSON Schema and description.
-#[derive(Clone, Debug)]
-pub struct Key {
-    pub name: &'static str,
-    /// Its JSON Schema.
-    pub schema: Value,
-    /// Its description.
-    pub doc: &'static str,
-}
-
-/// What a drill may do to all programs of a host.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Allowed {
-    /// Step its clock.
-    pub clock_step: bool,
-    /// Set its interfaces down.
-    pub nic_down: bool,
-    /// Keep a core from them.
-    pub kernel_stall: bool,
-    /// The names of the hosts that the operator has agreed to crash.
-    pub crash: Vec<String>,
 }
 
 /// The context in which a fault is planned.

@@ -1,8 +1,9 @@
 //! A host is crashed by its kernel's key `sysrq`. Nothing undoes that but an operator.
 
-use super::fault::{Armed, Arming, Effect, Fault, Key, Planning, Scope, Simulated};
+use super::fault::{Armed, Arming, Effect, Fault, Planning, Scope, Simulated};
 use super::host_network;
 use super::order::Injection;
+use crate::drillfile::Key;
 use obol_config::{Problems, Section};
 use obol_fabric::Nanos;
 use obol_node::Deployment;

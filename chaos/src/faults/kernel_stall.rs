@@ -2,8 +2,9 @@
 //! real-time thread of the fault agent computes on each core without a pause, so interrupts are
 //! served, and a target that is not pinned may be moved to another core.
 
-use super::fault::{Allowed, Armed, Arming, Effect, Fault, Planning, Scope, Simulated};
+use super::fault::{Armed, Arming, Effect, Fault, Planning, Scope, Simulated};
 use super::order::Injection;
+use crate::drillfile::Allowed;
 use obol_config::{Problems, Section};
 use obol_fabric::host::{clock, sched};
 use obol_fabric::{Instant, Nanos};

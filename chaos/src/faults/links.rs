@@ -1,10 +1,11 @@
 //! Common part of the network faults. A drill file names the layer: `fabric` impairs the links of a
 //! region over shared memory, `host` the network between the hosts of a cluster.
 
-use super::fault::{Armed, Arming, Effect, Fault, Key, Planning, Scope, Simulated};
+use super::fault::{Armed, Arming, Effect, Fault, Planning, Scope, Simulated};
 use super::host_network::{self, BURST, DELAY, Impact, LOSE};
 use super::order::{Direction, Injection, Links, TargetKind};
 use super::record::{Record, Undone};
+use crate::drillfile::Key;
 use obol_config::{Problem, Problems, Section};
 use obol_fabric::Nanos;
 use obol_fabric::host::{Cluster, Impairment};

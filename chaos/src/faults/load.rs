@@ -1,8 +1,9 @@
 //! Common part of the faults that put a load on the host: a separate program, which ends by itself
 //! and with the fault agent.
 
-use super::fault::{Armed, Arming, Effect, Fault, Key, Scope};
+use super::fault::{Armed, Arming, Effect, Fault, Scope};
 use super::order::Injection;
+use crate::drillfile::Key;
 use obol_config::{Problems, Section};
 use obol_fabric::host::sched;
 use serde_json::json;

@@ -1,9 +1,10 @@
 //! A share of the datagrams is lost.
 
-use super::fault::{Effect, Key, Simulated};
+use super::fault::{Effect, Simulated};
 use super::host_network::{self, Impact};
 use super::links::LinkFault;
 use super::order::{Direction, Links};
+use crate::drillfile::Key;
 use obol_config::{Problems, Section};
 use serde_json::json;
 

@@ -29,7 +29,7 @@ mod partition;
 mod realtime;
 mod record;
 
-pub use fault::{Allowed, Armed, Arming, COMMON_KEYS, Effect, Fault, Key, Planning, Scope, Simulated};
+pub use fault::{Armed, Arming, COMMON_KEYS, Effect, Fault, Planning, Scope, Simulated};
 pub use kill::Kill;
 pub use realtime::ClockStep;
 pub use record::{Filters, Interface, Record, Undone};

@@ -1,10 +1,11 @@
 //! Interfaces of a host are set down, and up again, by `ip` of iproute2.
 
-use super::fault::{Armed, Arming, Effect, Fault, Key, Planning, Scope, Simulated};
+use super::fault::{Armed, Arming, Effect, Fault, Planning, Scope, Simulated};
 use super::host_network::{self, NO_PRIVILEGE, may_administer};
 use super::iproute2::{Waiting, shown};
 use super::order::{Direction, Injection};
 use super::record::{Interface, Record, Undone};
+use crate::drillfile::Key;
 use obol_config::{Problems, Section};
 use obol_fabric::host::Cluster;
 use serde_json::json;

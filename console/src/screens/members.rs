@@ -26,8 +26,9 @@ use obol_membership::Kind;
 use obol_membership::metrics::Counter;
 use obol_observe::LeaseStatus;
 use obol_observe::calendar::age;
-use obol_observe::sampling::data::{CELLS, Data, Status};
+use obol_observe::sampling::data::{Data, Status};
 use obol_observe::sampling::sample::{Life, ProcessRow};
+use obol_observe::sampling::trend::CELLS;
 use ratatui::layout::Rect;
 use strum::VariantArray;
 

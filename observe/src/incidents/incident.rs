@@ -3,12 +3,10 @@
 
 use crate::advice::{self, Advice};
 use crate::calendar::{age, utc};
-use crate::failovers::{self, Failover};
-use crate::sampling::alerts::{self, Raised};
-use crate::sampling::data::Data;
+use crate::failovers::{self, Departures, Failover};
+use crate::sampling::alerting::{self, Raised};
 use crate::sampling::sample::{EventRow, Life, ProcessRow, Sample};
-use obol_fabric::{Instant, Name, Nanos, ViewId};
-use obol_membership::Kind;
+use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// An incident is over when its cause has been gone for this long.
@@ -88,8 +86,8 @@ impl Incident {
     }
 
     /// That of an alert.
-    fn of_alert(alert: &Raised, is_over: bool) -> Self {
-        let rule = alert.rule();
+    pub(super) fn of_alert(alert: &Raised, is_over: bool) -> Self {
+        let rule = alert.rule;
         Self {
             id: format!("{} {}", rule.name, alert.who).trim_end().to_owned(),
             names: Name::new(&alert.who).into_iter().collect(),
@@ -192,11 +190,11 @@ fn is_passing(names: &BTreeSet<Name>, sample: &Sample) -> bool {
 }
 
 /// What a failover was, for an incident about these.
-fn told(failover: &Failover, names: &BTreeSet<Name>, data: &Data) -> String {
-    let all: BTreeSet<Name> = failover.dead.iter().filter_map(|dead| data.name(dead.who)).collect();
+fn told(failover: &Failover, names: &BTreeSet<Name>, known: Known<'_>) -> String {
+    let all: BTreeSet<Name> = failover.dead.iter().filter_map(|dead| known.name(dead.who)).collect();
     let reported = failover.dead.iter().find(|dead| dead.reason.is_some()).and_then(|dead| {
         let detector = dead.reason?.name();
-        let by = data.name(dead.accuser).filter(|_| dead.accuser != dead.who);
+        let by = known.name(dead.accuser).filter(|_| dead.accuser != dead.who);
         Some(by.map_or(format!("detected by {detector}, "), |by| format!("reported by {by} ({detector}), ")))
     });
     let others: Vec<&str> = all.difference(names).map(Name::as_str).collect();
@@ -205,15 +203,29 @@ fn told(failover: &Failover, names: &BTreeSet<Name>, data: &Data) -> String {
     format!("{}removed by view {}{with}{took}", reported.unwrap_or_default(), failover.view)
 }
 
+/// What the samples have told, this one included.
+#[derive(Clone, Copy)]
+pub(crate) struct Known<'a> {
+    pub(crate) events: &'a VecDeque<EventRow>,
+    pub(crate) departures: &'a Departures,
+    pub(crate) names: &'a BTreeMap<Incarnation, Name>,
+}
+
+impl Known<'_> {
+    fn name(self, incarnation: Incarnation) -> Option<Name> {
+        self.names.get(&incarnation).copied()
+    }
+}
+
 /// The incidents of a cluster.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Log {
     /// Those that are not over.
-    open: Vec<Incident>,
+    pub(super) open: Vec<Incident>,
     /// Those that are, the newest first.
-    ended: VecDeque<Incident>,
+    pub(super) ended: VecDeque<Incident>,
     /// Who acknowledged which open incident.
-    acknowledged: BTreeMap<String, String>,
+    pub(super) acknowledged: BTreeMap<String, String>,
     /// Until when failovers may be completed by further events.
     unsettled: Instant,
     /// When failovers were told last.
@@ -225,8 +237,8 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Adds a sample, whose events the data has.
-    pub(crate) fn take(&mut self, data: &Data, sample: &Sample) {
+    /// Adds a sample, whose events are known.
+    pub(crate) fn take(&mut self, known: Known<'_>, sample: &Sample) {
         let span = self.before.replace(sample.at).map_or(Nanos::ZERO, |before| sample.at.since(before));
         let is_outage = sample.health.is_known_to_serve() == Some(false);
         let open = self.open.len();
@@ -242,7 +254,7 @@ impl Log {
         let is_due = self.told.is_none_or(|told| sample.at.since(told) >= TELL_EVERY);
         if sample.at <= self.unsettled && (is_due || self.open.len() > open) {
             self.told = Some(sample.at);
-            self.tell_failovers(data, sample);
+            self.tell_failovers(known, sample);
         }
         for mark in &sample.marks {
             if let Some(known) = &mark.acknowledged {
@@ -289,7 +301,7 @@ impl Log {
         let since = said.since.map(|unix| sample.instant_at(unix));
         one.caused.clear();
         if is_new || !is_passing(&about, sample) {
-            one.section = said.section.unwrap_or_else(|| alerts::section(sample.health).to_owned());
+            one.section = said.section.unwrap_or_else(|| alerting::section(sample.health).to_owned());
             (one.fact, one.remedy) = (fact, said.remedy);
         } else if fact != one.fact {
             one.remedy = said.remedy.or(one.remedy);
@@ -305,11 +317,12 @@ impl Log {
         self.open.push(one);
     }
 
-    fn tell_failovers(&mut self, data: &Data, sample: &Sample) {
+    fn tell_failovers(&mut self, known: Known<'_>, sample: &Sample) {
         let most = EVENTS.0.max(EVENTS.1 * sample.processes.len());
-        let recent = data.events.iter().skip(data.events.len().saturating_sub(most));
-        for failover in failovers::all(&recent.map(EventRow::seen), &data.departures) {
-            let names: BTreeSet<Name> = failover.dead.iter().filter_map(|dead| data.name(dead.who)).collect();
+        let recent = known.events.iter().skip(known.events.len().saturating_sub(most));
+        for failover in failovers::all(&recent.map(EventRow::seen), known.departures) {
+            let names: BTreeSet<Name> =
+                failover.dead.iter().filter_map(|dead| known.name(dead.who)).collect();
             let belongs = |one: &&mut Incident| {
                 !one.names.is_disjoint(&names)
                     && failover.began + SEEN_WITHIN >= one.since
@@ -317,7 +330,7 @@ impl Log {
             };
             if let Some(one) = self.open.iter_mut().chain(&mut self.ended).find(belongs) {
                 one.since = one.since.min(failover.began);
-                one.done.insert(failover.view, told(&failover, &one.names, data));
+                one.done.insert(failover.view, told(&failover, &one.names, known));
                 self.newest = self.newest.max(failover.view);
                 continue;
             }
@@ -329,7 +342,7 @@ impl Log {
             let last = failover.last_active().map_or(failover.began, |(_, at)| at.max(failover.began));
             self.end(Incident {
                 fact: format!("{} failed", list.join(", ")),
-                done: BTreeMap::from([(failover.view, told(&failover, &names, data))]),
+                done: BTreeMap::from([(failover.view, told(&failover, &names, known))]),
                 section: "ObolFailover".to_owned(),
                 since: failover.began,
                 last,
@@ -340,55 +353,13 @@ impl Log {
     }
 }
 
-impl Data {
-    /// The incidents that are not over, the newest first. An alert about one of those that an incident is about
-    /// belongs to it.
-    pub fn incidents(&self) -> Vec<Incident> {
-        let mut all = self.incidents.open.clone();
-        for alert in self.alerting.raised() {
-            let own = Incident::of_alert(alert, false);
-            // One about coordinators names none: its count is that of those that do not run.
-            let is_down = |name: &Name| {
-                let of_them = |row: &&ProcessRow| row.kind == Kind::Coordinator && row.life != Life::Runs;
-                let rows = self.sample.iter().flat_map(|sample| &sample.processes);
-                rows.filter(of_them).any(|row| row.name == *name)
-            };
-            let of_majority = |one: &Incident| alert.who.is_empty() && one.names.iter().any(is_down);
-            match all.iter_mut().find(|one| !one.names.is_disjoint(&own.names) || of_majority(one)) {
-                Some(one) => one.caused.push(own.fact),
-                None => all.push(own),
-            }
-        }
-        for one in &mut all {
-            one.acknowledged = self.incidents.acknowledged.get(&one.id).cloned();
-        }
-        all.sort_by_key(|one| std::cmp::Reverse(one.since));
-        all
-    }
-
-    /// Those that are over, the newest first.
-    pub fn ended_incidents(&self) -> Vec<Incident> {
-        let alerts = self.alerting.history.iter().map(|alert| Incident::of_alert(alert, true));
-        let mut all: Vec<Incident> = self.incidents.ended.iter().cloned().chain(alerts).collect();
-        all.sort_by_key(|one| std::cmp::Reverse(one.since));
-        all
-    }
-
-    /// Drops the acknowledgements of alerts that have ended, so that they are raised anew.
-    pub(crate) fn drop_acknowledged(&mut self) {
-        if !self.incidents.acknowledged.is_empty() {
-            let open: BTreeSet<String> = self.incidents().into_iter().map(|one| one.id).collect();
-            self.incidents.acknowledged.retain(|id, _| open.contains(id));
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Health;
     use crate::annotations::{Acknowledgement, Mark};
     use crate::samples;
+    use crate::sampling::data::Data;
     use obol_membership::metrics::Counter;
     use std::sync::Arc;
 

@@ -1,6 +1,7 @@
 //! What happens in a cluster, as events for hooks: what the console derives from its samples, compared
 //! from one sample to the next. Nothing is derived here that a screen does not show.
 
+mod current;
 pub mod event;
 pub mod incident;
 
@@ -9,7 +10,7 @@ use crate::calendar::{iso, unix_now};
 use crate::failovers::{Failover, PHASES};
 use crate::names::{hostname, phrase};
 use crate::sampling::Update;
-use crate::sampling::alerts::Raised;
+use crate::sampling::alerting::Raised;
 use crate::sampling::data::Data;
 use crate::sampling::live::Live;
 use crate::sampling::sample::{MarkRow, Sample};
@@ -246,11 +247,11 @@ impl Derive {
     }
 
     fn alerts(&self, known: &mut Known, sample: &Sample) -> Vec<Event> {
-        let key = |one: &Raised| (one.rule().name, one.who.clone());
+        let key = |one: &Raised| (one.rule.name, one.who.clone());
         let now: BTreeMap<AlertKey, Raised> =
             self.data.alerting.raised().map(|one| (key(one), one.clone())).collect();
         let event = |one: &Raised, state: State| {
-            let (rule, about, clause) = (one.rule(), &one.who, &one.clause);
+            let (rule, about, clause) = (one.rule, &one.who, &one.clause);
             let (name, since) = (rule.name, sample.unix_at(one.since));
             let subject = about.replace(' ', "-");
             let id = format!("{}-{subject}-{}-{}", name.replace(' ', "-"), sample.unix, state.name());

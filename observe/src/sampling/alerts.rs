@@ -1,33 +1,19 @@
-//! Alerts for operators, beside the reasons of bad health. A new alert is a function, a row in [`RULES`]
+//! Alerts for operators, beside the reasons of bad health. A new alert is a function, a row in `ALERTS`
 //! and a section in docs/alerts.md.
 
-use crate::Health;
-use crate::sampling::data::{CELL, CELLS, Data};
-use crate::sampling::sample::{Life, PathRow, ProcessRow};
+use crate::sampling::alerting::{Alerting, Cause, Rule};
+use crate::sampling::data::Data;
+use crate::sampling::sample::{Life, PathRow, ProcessRow, Sample};
+use crate::sampling::trend::{CELL, CELLS};
 use obol_fabric::{Instant, Name, Nanos};
 use obol_membership::Kind;
 use obol_membership::metrics::Counter;
 use obol_profiles::Alert;
-use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 /// Returns the subject and a clause for each current problem, without a full stop. The clause begins with
 /// the subject and has the value and its limit: "node-7 had 0.4us of 20ms left at a renewal, limit 10 %".
 type Check = fn(&Data, &Alert) -> Vec<(String, String)>;
-
-/// An alert that there may be.
-pub struct Rule {
-    /// A noun phrase in lower case, without an article.
-    pub name: &'static str,
-    check: Check,
-    /// It is raised when its cause has lasted for this long.
-    hold: Nanos,
-    /// It ends when its cause has been gone for this long.
-    linger: Nanos,
-    /// What to do.
-    pub remedy: &'static str,
-    /// Its section in docs/alerts.md.
-    pub section: &'static str,
-}
 
 /// For what a restart causes for a moment.
 const HOLD: Nanos = Nanos::from_secs(5);
@@ -39,161 +25,108 @@ const LINGER_OF_COUNTS: Nanos = Nanos::from_secs(60);
 const THIN_CELLS_MIN: usize = 3;
 /// Margins of a process that was started less than this long before say nothing yet.
 const STARTS_WITHIN: Nanos = Nanos::from_secs(10);
-/// Alerts that ended and are kept.
-const HISTORY_MAX: usize = 100;
 
 /// All of them, the worst first.
-pub static RULES: [Rule; 8] = [
-    Rule {
-        name: "coordinator majority",
-        check: majority_at_risk,
-        hold: HOLD,
-        linger: LINGER,
-        remedy: "start the coordinator again, or `obol coordinator replace` it",
-        section: "ObolMajorityAtRisk",
-    },
-    Rule {
-        name: "clock drift",
-        check: drift,
-        hold: Nanos::ZERO,
-        linger: LINGER,
-        remedy: "repair or replace the clock of the member that `obol events` names",
-        section: "ObolClockDrift",
-    },
-    Rule {
-        name: "lease margin",
-        check: lease_margin,
-        hold: Nanos::ZERO,
-        linger: LINGER_OF_COUNTS,
-        remedy: "give the processes cores and priority (`obol doctor`), or take the lease that `obol tune` finds",
-        section: "ObolLeaseMarginThin",
-    },
-    Rule {
-        name: "late renewals",
-        check: late_renewals,
-        hold: Nanos::ZERO,
-        linger: LINGER_OF_COUNTS,
-        remedy: "`obol doctor` measures the pauses of the host, `obol tune` finds the lease that outlasts them",
-        section: "ObolRenewalsLate",
-    },
-    Rule {
-        name: "pulse margin",
-        check: pulse_margin,
-        hold: HOLD,
-        linger: LINGER,
-        remedy: "see whether that host is overloaded or its network is, or lengthen pulse.timeout",
-        section: "PulseMargin",
-    },
-    Rule {
-        name: "stale node",
-        check: stale_node,
-        hold: Nanos::ZERO,
-        linger: LINGER,
-        remedy: "`obol events` has its last steps; restart it if it does not continue",
-        section: "ObolProcessStale",
-    },
-    Rule {
-        name: "false suspicions",
-        check: false_suspicions,
-        hold: Nanos::ZERO,
-        linger: LINGER_OF_COUNTS,
-        remedy: "lengthen heartbeat.period, or give the cluster cores and priority; `obol tune` finds the period",
-        section: "ObolFalseSuspicions",
-    },
-    Rule {
-        name: "void drill",
-        check: void_drill,
-        hold: Nanos::ZERO,
-        linger: LINGER,
-        remedy: "run it again with more repetitions; its report says what is missing",
-        section: "VoidDrill",
-    },
+static ALERTS: [(Check, Rule); 8] = [
+    (
+        majority_at_risk,
+        Rule {
+            name: "coordinator majority",
+            hold: HOLD,
+            linger: LINGER,
+            remedy: "start the coordinator again, or `obol coordinator replace` it",
+            section: "ObolMajorityAtRisk",
+        },
+    ),
+    (
+        drift,
+        Rule {
+            name: "clock drift",
+            hold: Nanos::ZERO,
+            linger: LINGER,
+            remedy: "repair or replace the clock of the member that `obol events` names",
+            section: "ObolClockDrift",
+        },
+    ),
+    (
+        lease_margin,
+        Rule {
+            name: "lease margin",
+            hold: Nanos::ZERO,
+            linger: LINGER_OF_COUNTS,
+            remedy: "give the processes cores and priority (`obol doctor`), or take the lease that `obol tune` finds",
+            section: "ObolLeaseMarginThin",
+        },
+    ),
+    (
+        late_renewals,
+        Rule {
+            name: "late renewals",
+            hold: Nanos::ZERO,
+            linger: LINGER_OF_COUNTS,
+            remedy: "`obol doctor` measures the pauses of the host, `obol tune` finds the lease that outlasts them",
+            section: "ObolRenewalsLate",
+        },
+    ),
+    (
+        pulse_margin,
+        Rule {
+            name: "pulse margin",
+            hold: HOLD,
+            linger: LINGER,
+            remedy: "see whether that host is overloaded or its network is, or lengthen pulse.timeout",
+            section: "PulseMargin",
+        },
+    ),
+    (
+        stale_node,
+        Rule {
+            name: "stale node",
+            hold: Nanos::ZERO,
+            linger: LINGER,
+            remedy: "`obol events` has its last steps; restart it if it does not continue",
+            section: "ObolProcessStale",
+        },
+    ),
+    (
+        false_suspicions,
+        Rule {
+            name: "false suspicions",
+            hold: Nanos::ZERO,
+            linger: LINGER_OF_COUNTS,
+            remedy: "lengthen heartbeat.period, or give the cluster cores and priority; `obol tune` finds the period",
+            section: "ObolFalseSuspicions",
+        },
+    ),
+    (
+        void_drill,
+        Rule {
+            name: "void drill",
+            hold: Nanos::ZERO,
+            linger: LINGER,
+            remedy: "run it again with more repetitions; its report says what is missing",
+            section: "VoidDrill",
+        },
+    ),
 ];
 
-/// An alert that is or was raised.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Raised {
-    /// The place of its rule in [`RULES`].
-    rule: usize,
-    /// Whom it is about; empty if about the cluster.
-    pub who: String,
-    /// What was seen last.
-    pub clause: String,
-    /// When its cause began.
-    pub since: Instant,
-    /// When its cause was seen last.
-    pub last: Instant,
-}
-
-/// An alert by its rule and its subject.
-pub type Key = (usize, String);
-
-impl Raised {
-    pub fn key(&self) -> Key {
-        (self.rule, self.who.clone())
+impl Data {
+    /// Adds the next sample.
+    pub fn take(&mut self, sample: Arc<Sample>) {
+        self.pass(&sample);
+        self.sample = Some(sample);
+        examine(self, true);
     }
 
-    pub fn rule(&self) -> &'static Rule {
-        &RULES[self.rule]
-    }
-}
-
-/// The section of docs/alerts.md about a health.
-pub(crate) const fn section(health: Health) -> &'static str {
-    match health {
-        Health::Degraded => "ObolDegraded",
-        Health::Unknown => "ObolUnknown",
-        Health::Unreachable => "ObolUnreadable",
-        Health::Unavailable | Health::Healthy => "ObolUnavailable",
-    }
-}
-
-/// A cause of an alert that holds now.
-struct Cause {
-    /// The place of its rule in [`RULES`].
-    rule: usize,
-    who: String,
-    clause: String,
-}
-
-/// All alerts: those whose cause has not lasted long enough, those that are raised, and those that ended.
-#[derive(Clone, Debug, Default)]
-pub struct Alerting {
-    /// By rule and subject; whether it is raised.
-    seen: BTreeMap<Key, (bool, Raised)>,
-    /// Those that ended, the newest first.
-    pub history: VecDeque<Raised>,
-}
-
-impl Alerting {
-    /// Learns what causes there are at a moment. `holds` if causes that have begun just now may pass.
-    fn take(&mut self, causes: Vec<Cause>, at: Instant, holds: bool) {
-        for Cause { rule, who, clause } in causes {
-            let new =
-                || (false, Raised { rule, who: who.clone(), clause: String::new(), since: at, last: at });
-            let (is_raised, one) = self.seen.entry((rule, who.clone())).or_insert_with(new);
-            (one.clause, one.last) = (clause, at);
-            *is_raised |= !holds || at.since(one.since) >= RULES[rule].hold;
-        }
-        let history = &mut self.history;
-        self.seen.retain(|_, (is_raised, one)| {
-            let stays = one.last == at || *is_raised && at.since(one.last) < RULES[one.rule].linger;
-            if !stays && *is_raised {
-                history.push_front(one.clone());
-            }
-            stays
-        });
-        history.truncate(HISTORY_MAX);
-    }
-
-    /// Those that are raised, the worst first.
-    pub fn raised(&self) -> impl Iterator<Item = &Raised> {
-        self.seen.values().filter(|(is_raised, _)| *is_raised).map(|(_, one)| one)
+    /// Ends a sequence of samples that were [passed](Self::pass) with the last of them, which is examined in full.
+    pub fn end_with(&mut self, last: Arc<Sample>) {
+        self.sample = Some(last);
+        examine(self, false);
     }
 }
 
 /// Adds what the newest sample of the data shows. `holds` unless samples were skipped.
-pub(crate) fn take(data: &mut Data, holds: bool) {
+fn examine(data: &mut Data, holds: bool) {
     let Some((thresholds, at)) =
         data.sample.as_ref().and_then(|sample| Some((sample.thresholds?, sample.at)))
     else {
@@ -201,13 +134,13 @@ pub(crate) fn take(data: &mut Data, holds: bool) {
         data.alerts.clear();
         return;
     };
-    let each = |(number, rule): (usize, &Rule)| {
-        let causes = (rule.check)(data, &thresholds).into_iter();
-        causes.map(move |(who, clause)| Cause { rule: number, who, clause })
+    let each = |(place, (check, rule)): (usize, &'static (Check, Rule))| {
+        let causes = check(data, &thresholds).into_iter();
+        causes.map(move |(who, clause)| Cause { rule, place, who, clause })
     };
-    let causes = RULES.iter().enumerate().flat_map(each).collect();
+    let causes = ALERTS.iter().enumerate().flat_map(each).collect();
     data.alerting.take(causes, at, holds);
-    data.alerts = data.alerting.raised().map(|one| (one.rule().name, one.clause.clone())).collect();
+    data.alerts = data.alerting.raised().map(|one| (one.rule.name, one.clause.clone())).collect();
     data.drop_acknowledged();
 }
 
@@ -329,12 +262,13 @@ fn void_drill(data: &Data, _: &Alert) -> Vec<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Health;
     use crate::annotations::DrillMark;
     use crate::reason::Fault;
     use crate::samples;
-    use crate::sampling::sample::{MarkRow, Sample};
+    use crate::sampling::alerting::{HISTORY_MAX, section};
+    use crate::sampling::sample::MarkRow;
     use obol_membership::view::coordinator_name;
-    use std::sync::Arc;
 
     const START: u64 = 3_600_000_000_000;
 
@@ -436,7 +370,7 @@ mod tests {
         // The last one comes after 5 s, and is counted for a minute.
         assert!(seen[25] && seen[200] && seen[490] && !seen[520], "{seen:?}");
         let ended = data.alerting.history.front().expect("it is kept");
-        assert_eq!((ended.rule().name, ended.who.is_empty()), ("late renewals", false));
+        assert_eq!((ended.rule.name, ended.who.is_empty()), ("late renewals", false));
     }
 
     #[test]
@@ -446,7 +380,7 @@ mod tests {
         let all = [Health::Degraded, Health::Unknown, Health::Unreachable, Health::Unavailable].map(section);
         let of_faults = [Fault::Gateway(None), Fault::Pulses, Fault::Ended].map(|fault| fault.section());
         let of_faults = of_faults.into_iter().flatten().chain(["ObolProcessFrozen", "ObolFailover"]);
-        for section in RULES.iter().map(|rule| rule.section).chain(all).chain(of_faults) {
+        for section in ALERTS.iter().map(|(_, rule)| rule.section).chain(all).chain(of_faults) {
             assert!(text.contains(&format!("\n## {section}\n")), "{section}");
         }
     }
@@ -474,7 +408,10 @@ mod tests {
     fn a_cause_that_comes_and_goes_is_one_alert_and_a_short_one_is_none() {
         let mut alerting = Alerting::default();
         let at = |ms: u64| Instant(START + ms * 1_000_000);
-        let cause = |rule: usize| vec![Cause { rule, who: "node-1".to_owned(), clause: "why".to_owned() }];
+        let cause = |place: usize| {
+            let rule = &ALERTS[place].1;
+            vec![Cause { rule, place, who: "node-1".to_owned(), clause: "why".to_owned() }]
+        };
         let raised = |alerting: &Alerting| alerting.raised().count();
         // The first rule holds for 5 s.
         alerting.take(cause(0), at(0), true);
@@ -502,7 +439,7 @@ mod tests {
     fn every_alert_has_its_section() {
         let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/alerts.md");
         let page = std::fs::read_to_string(page).expect("it is there");
-        for rule in &RULES {
+        for (_, rule) in &ALERTS {
             let head = format!("\n## {}\n", rule.section);
             assert!(page.contains(&head), "docs/alerts.md has no section {}", rule.section);
             let own =

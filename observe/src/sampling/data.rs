@@ -4,11 +4,11 @@
 use crate::event_text;
 use crate::failovers::{self, Departures, Failover, Removal};
 use crate::incidents::incident;
-use crate::sampling::alerts;
+use crate::sampling::alerting::Alerting;
 use crate::sampling::sample::{
     ChangeRow, DepartedRow, EventRow, Life, MarkRow, ProcessKey, ProcessRow, Sample, ViewRow,
 };
-use crate::sampling::trend::Trend;
+use crate::sampling::trend::{CELL, CELLS, Trend};
 use crate::sampling::windows::{WINDOW, Windows};
 use crate::timeline::History;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
@@ -31,10 +31,6 @@ const VIEWS_MAX: usize = 256;
 const DECIDED_MAX: usize = 1024;
 /// Rates are over this time, or less if less is known.
 const RATE_OVER: Nanos = Nanos::from_secs(1);
-/// Duration of one cell of a row's history, and the number of cells.
-pub const CELL: Nanos = Nanos::from_secs(5);
-/// A minute.
-pub const CELLS: usize = 12;
 
 /// A process, and its counters of [`SINCE`].
 type Counted = (ProcessKey, [u64; SINCE.len()]);
@@ -328,7 +324,7 @@ pub struct Data {
     /// Active alerts: name and clause.
     pub alerts: Vec<(&'static str, String)>,
     /// The same with more of each, and those before.
-    pub alerting: alerts::Alerting,
+    pub alerting: Alerting,
     pub(crate) incidents: incident::Log,
     /// What changed, for charts.
     pub trend: Trend,
@@ -348,19 +344,6 @@ pub struct Data {
 }
 
 impl Data {
-    /// Adds the next sample.
-    pub fn take(&mut self, sample: Arc<Sample>) {
-        self.pass(&sample);
-        self.sample = Some(sample);
-        alerts::take(self, true);
-    }
-
-    /// Ends a sequence of samples that were [passed](Self::pass) with the last of them, which is examined in full.
-    pub fn end_with(&mut self, last: Arc<Sample>) {
-        self.sample = Some(last);
-        alerts::take(self, false);
-    }
-
     /// Whether a sample is of another cluster of this name. Old recordings have no cluster id: then
     /// it is another one if its views restart and all its processes are unknown.
     pub fn is_of_another_cluster(&self, sample: &Sample) -> bool {
@@ -392,7 +375,9 @@ impl Data {
         bound(&mut self.changes, VIEWS_MAX);
         self.trend.take(sample);
         let mut incidents = std::mem::take(&mut self.incidents);
-        incidents.take(self, sample);
+        let known =
+            incident::Known { events: &self.events, departures: &self.departures, names: &self.names };
+        incidents.take(known, sample);
         self.incidents = incidents;
         self.began.get_or_insert(sample.at);
     }

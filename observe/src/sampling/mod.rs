@@ -1,7 +1,8 @@
 //! A cluster over time: samples of a live cluster or of a recording, and what is derived from them. It depends on
 //! the samples alone, so a recording gives the same as the live cluster.
 
-pub mod alerts;
+pub mod alerting;
+mod alerts;
 pub mod data;
 pub mod live;
 pub mod record;

@@ -1,10 +1,13 @@
 //! What changed in the last hour, in cells of some seconds: for charts. A cell without a sample is a gap.
 
-use crate::sampling::data::CELL;
 use crate::sampling::sample::Sample;
 use obol_fabric::{Instant, Nanos, ViewId};
 use std::collections::VecDeque;
 
+/// Duration of one cell of a history.
+pub const CELL: Nanos = Nanos::from_secs(5);
+/// Cells of a minute, as rows show it.
+pub const CELLS: usize = 12;
 /// Cells that are kept.
 pub const CELLS_MAX: usize = 720;
 

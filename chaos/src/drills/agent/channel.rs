@@ -1,7 +1,7 @@
 //! The protocol between runner and fault agent: lines of JSON over an authenticated channel.
 
+use crate::drillfile::Allowed;
 use crate::drillfile::guards::Keep;
-use crate::faults::Allowed;
 use crate::faults::order::Injection;
 use obol_supervise::control::LINE_BYTES_MAX;
 use serde::{Deserialize, Serialize};

@@ -202,7 +202,7 @@ fn failover<S: Subject>(
     let dead: Vec<&Process> = before.processes.iter().filter(|p| p.alive).filter(gone).collect();
     let ids: Vec<Incarnation> = dead.iter().map(|p| p.incarnation).collect();
     let survives = |p: &&Process| p.alive && stamps(p) && !dead.iter().any(|d| d.name == p.name);
-    let survivors = Survivors::of(&before.processes.iter().filter(survives));
+    let survivors = Survivors::of(&before.processes.iter().filter(survives).collect::<Vec<_>>());
     let first = Instant(trial.stamps.iter().map(|stamp| stamp.at).min().unwrap_or_default());
     let names: Vec<Name> = dead.iter().map(|p| p.name).collect();
     let outcome = until_active(subject, history, until, &ids, &names, first, &survivors);
@@ -274,8 +274,8 @@ struct Survivors {
 }
 
 impl Survivors {
-    fn of<'a>(processes: &(impl Iterator<Item = &'a Process> + Clone)) -> Self {
-        let of_kind = |kind| processes.clone().filter(move |p| p.kind == kind);
+    fn of(processes: &[&Process]) -> Self {
+        let of_kind = |kind| processes.iter().filter(move |p| p.kind == kind);
         let programs = of_kind(Kind::App).map(|p| p.name).collect();
         let agents = of_kind(Kind::Agent).map(|p| p.name).collect();
         let members = of_kind(Kind::Coordinator).filter(|p| p.incarnation != Incarnation::NONE);
