@@ -41,7 +41,7 @@ static SHIPPED: BuiltIn = BuiltIn {
         "cache-storm",
         "coordinator-replace",
         "flap",
-        "deaf-host",
+        "unheard-host",
         "burst-loss",
         "nic-down",
         "kernel-stall",

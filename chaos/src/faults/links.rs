@@ -105,8 +105,9 @@ impl<T: LinkFault> Fault for Network<T> {
     }
 
     fn keys(&self) -> Vec<Key> {
-        let names: Vec<&str> = Self::layers().iter().map(|(name, _)| *name).collect();
-        let layer = Key { name: "layer", schema: json!({ "enum": names }), doc: "where it is injected" };
+        // One property of the schema is that of all kinds.
+        let layer =
+            Key { name: "layer", schema: json!({ "enum": ["fabric", "host"] }), doc: "where it is injected" };
         let directions: Vec<&str> = Direction::ALL.iter().map(|(name, _)| *name).collect();
         let direction = Key {
             name: "direction",

@@ -285,6 +285,26 @@ mod tests {
     }
 
     #[test]
+    fn a_fault_in_one_direction_hits_the_links_of_that_direction_and_is_undone_there() {
+        let of = |what| acts(what, (1, 0), &[1, 2], 4);
+        let both = |inject: &[Act], undo: &[Act]| (inject.to_vec(), undo.to_vec());
+        let (losses, healed) = ([5, 100, 0, 1000], [0; 4]);
+        assert_eq!(
+            of(Simulated::Degrade(Direction::Out, 7, losses)),
+            both(
+                &[Act::Degrade(1, 0, 7, losses), Act::Degrade(1, 3, 7, losses)],
+                &[Act::Degrade(1, 0, 0, healed), Act::Degrade(1, 3, 0, healed)]
+            )
+        );
+        assert_eq!(
+            of(Simulated::Partition(Direction::In)),
+            both(&[Act::Cut(0, 1), Act::Cut(3, 1)], &[Act::Heal(0, 1), Act::Heal(3, 1)])
+        );
+        let (crash, undo) = of(Simulated::Crash);
+        assert_eq!((crash.last(), crash.len(), undo.len()), (Some(&Act::Kill(1)), 5, 0));
+    }
+
+    #[test]
     fn a_failover_before_the_cue_fails_no_repetition() {
         let (drill, _) = drillfile::load("triple-loss").expect("a drill that ships");
         let options = Options { count: Some(3), ..Options::new(PathBuf::new()) };
