@@ -263,7 +263,7 @@ fn a_configuration_is_the_users_own_or_the_one_that_was_asked_for() {
     let mut console = Pty::new(&root, &format!("console --config {shown}"));
     console.until_line(&["STATE", "NAME"]);
     console.press("q");
-    console.until_line(&["q resumes live"]);
+    console.until_line(&["q live again"]);
     console.press("X");
     assert_eq!(console.ends(), 0);
     drop(console);

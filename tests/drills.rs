@@ -21,6 +21,8 @@ fn report(ran: &Ran, drill: &str) -> Value {
         "false_suspicions",
         "overlap_ns",
         "failover_us",
+        "agents_us",
+        "coordinators_us",
         "phases_us",
         "lease_wait_us",
         "profile",

@@ -478,7 +478,7 @@ fn whoever_leaves_counts_as_no_failure() {
     let (root, _up, _bystander) = begun(&[]);
     let journal = passes(&root, &["rolling-restart", "--count", "2"], || ());
     let count = &journal["judged"][0];
-    assert_eq!((&count["metric"], &count["of"]), (&"members.failed".into(), &"count".into()));
+    assert_eq!((&count["metric"], &count["of"]), (&"members.failed".into(), &"at_most".into()));
     assert_eq!((&count["found"], &count["bound"]), (&0.0.into(), &0.0.into()), "{journal:#}");
     assert_eq!(count["holds"], true, "{journal:#}");
     for trial in journal["trials"].as_array().expect("trials") {
