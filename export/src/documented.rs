@@ -42,7 +42,7 @@ fn the_documentation_has_every_metric_and_alert() {
         rules.iter().filter(|rule| rule.severity == severity).map(|rule| rule.name).collect()
     };
     let severities = [Severity::Critical, Severity::Warning, Severity::Info];
-    let listed: usize = severities.iter().map(|severity| of(*severity).len()).sum();
+    let listed: usize = severities.iter().map(|severity| of(*severity).len()).sum::<usize>();
     assert_eq!(listed, rules.len(), "another severity has to be listed");
     let alerts: Vec<String> = severities
         .iter()

@@ -228,7 +228,7 @@ fn tabs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let beside = banner.as_deref().map_or(hints_wide, width);
     let all = screens::all().len() as u16;
     let gap = if names + beside + 2 > area.width { 1 } else { 2 };
-    let help_wide = if banner.is_some() { beside } else { hints[..2].iter().map(Cell::width).sum() };
+    let help_wide = if banner.is_some() { beside } else { hints[..2].iter().map(Cell::width).sum::<u16>() };
     let short = gap == 1 && names.saturating_sub(all) + help_wide + 2 > area.width;
     let mut x = area.x + 1;
     for screen in screens::all() {

@@ -53,7 +53,7 @@ fn values(of: &Trend, series: &Series, cells: &VecDeque<trend::Cell>) -> Vec<(u6
     let sum = |(at, (number, _)): (usize, &(u64, f64))| {
         let lately =
             all[..=at].iter().rev().take_while(|(then, _)| number.saturating_sub(*then) < CELLS as u64);
-        (*number, lately.map(|(_, value)| value).sum())
+        (*number, lately.map(|(_, value)| value).sum::<f64>())
     };
     all.iter().enumerate().map(sum).collect()
 }
