@@ -36,10 +36,11 @@ pub use marks::{Mark, Marks};
 pub use oracle::Violation;
 pub use pulses::PulsePlan;
 pub use report::{
-    DriftSweepStep, Failure, Found, MutationResults, Options, Reached, Report, campaign, hunt, throughput,
+    DriftSweepStep, Failure, Found, MutationResults, Options, Reached, Report, Shard, campaign, hunt,
+    throughput,
 };
 pub use runner::{Run, replay, run};
 pub use scenario::{CANARY_EVERY, SWEEP_EVERY, SWEEP_PERMILLE, Scenario, Trial};
 pub use script::{Script, ScriptError, plant};
-pub use shards::{Shard, ShardError, build, index_from, merge};
+pub use shards::{ShardError, build, index_from, merge};
 pub use shrink::{Shrunk, shrink};

@@ -20,6 +20,14 @@ const THROUGHPUT_TIME: Duration = Duration::from_secs(1);
 /// Nanoseconds of an hour.
 const HOUR: f64 = 3.6e12;
 
+/// The seeds of a shard, or of a whole campaign.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shard {
+    #[serde(rename = "seed")]
+    pub first: u64,
+    pub seeds: u64,
+}
+
 /// The seeds of a campaign.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -29,6 +37,8 @@ pub struct Options {
     pub seeds: u64,
     /// The first. The last, `first + seeds - 1`, must be a `u64` as well.
     pub first: u64,
+    /// Those of the whole campaign, if this is a shard of it; otherwise the same.
+    pub of: Shard,
     pub threads: usize,
     /// The planted bug.
     pub plant: ActiveMutant,
@@ -57,6 +67,8 @@ pub struct Report {
     pub first: u64,
     /// Seeds run, canaries included.
     pub seeds: u64,
+    /// The seeds of the whole campaign.
+    pub of: Shard,
     /// Views that removed a failed member.
     pub failovers: u64,
     /// Simulated time.
@@ -96,11 +108,12 @@ impl Report {
         self.violations == 0 && (self.seeds < MARKS_FROM_SEEDS || self.marks_missing.is_empty())
     }
 
-    pub(crate) fn empty(build: String, first: u64) -> Self {
+    pub(crate) fn empty(build: String, first: u64, of: Shard) -> Self {
         Self {
             build,
             first,
             seeds: 0,
+            of,
             failovers: 0,
             simulated_ns: 0,
             simulated_hours: 0.0,
@@ -210,7 +223,7 @@ pub fn campaign(options: &Options, progress: &(dyn Fn(u64) + Sync)) -> Report {
     let began = Instant::now();
     let threads = options.threads.max(1);
     let (next, done, busy) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
-    let sum = Mutex::new(Report::empty(options.build.clone(), options.first));
+    let sum = Mutex::new(Report::empty(options.build.clone(), options.first, options.of));
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {

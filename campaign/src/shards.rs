@@ -1,7 +1,7 @@
 //! Campaigns in shards, as a batch engine starts them: which seeds one shard runs, and one report
 //! from the reports of all.
 
-use super::report::Report;
+use super::report::{Report, Shard};
 use std::io;
 
 /// Variables in which batch engines tell a task its number, from 0 on, with the least number where
@@ -28,16 +28,18 @@ pub enum ShardError {
     NoIndex,
     #[error("{variable} is `{text}`, which is not a number")]
     NotANumber { variable: &'static str, text: String },
-    #[error("task {index} of {shards}: the last one is {}", shards - 1)]
+    #[error("task {index} of {shards}: tasks are numbered from 0 on")]
     NoSuchShard { index: u64, shards: u64 },
     #[error("{seeds} seeds are fewer than {shards} shards")]
     TooFewSeeds { seeds: u64, shards: u64 },
     #[error("no report")]
     NoReport,
-    #[error("the report from seed {first} on has {seeds} seeds, and they end beyond the largest seed")]
+    #[error("the report from seed {first} on has {seeds} seeds, and its campaign lacks some of them")]
     NoSuchSeeds { first: u64, seeds: u64 },
-    #[error("no report has the seeds from {from} to {to}")]
-    Gap { from: u64, to: u64 },
+    #[error("no report has the seeds from {from} to {to}, which the campaign has")]
+    Missing { from: u64, to: u64 },
+    #[error("the reports from seed {first} on and from seed {other} on are of different campaigns")]
+    Campaigns { first: u64, other: u64 },
     #[error("two reports have seed {seed}")]
     Overlap { seed: u64 },
     #[error(
@@ -52,17 +54,9 @@ fn variables() -> String {
     INDEX_VARIABLES.map(|(name, _)| name).join(", ")
 }
 
-/// The seeds of a shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shard {
-    pub first: u64,
-    pub seeds: u64,
-}
-
 impl Shard {
-    /// Shard `index` of `shards` of a campaign of `seeds` seeds from `first` on, which end at a
-    /// `u64`. Sizes differ by at most one seed.
-    pub fn new(first: u64, seeds: u64, index: u64, shards: u64) -> Result<Self, ShardError> {
+    /// Shard `index` of `shards` of a campaign, whose seeds end at a `u64`. Sizes differ by at most one seed.
+    pub fn new(Self { first, seeds }: Self, index: u64, shards: u64) -> Result<Self, ShardError> {
         if index >= shards {
             return Err(ShardError::NoSuchShard { index, shards });
         }
@@ -71,6 +65,12 @@ impl Shard {
         }
         let (each, longer) = (seeds / shards, seeds % shards);
         Ok(Self { first: first + index * each + index.min(longer), seeds: each + u64::from(index < longer) })
+    }
+
+    /// The seed after the last.
+    fn end(self) -> Result<u64, ShardError> {
+        let Self { first, seeds } = self;
+        first.checked_add(seeds).ok_or(ShardError::NoSuchSeeds { first, seeds })
     }
 }
 
@@ -90,26 +90,38 @@ pub fn index_from(get: impl Fn(&str) -> Option<String>) -> Result<u64, ShardErro
     Err(ShardError::NoIndex)
 }
 
-/// One report from those of all shards: of one build, without gaps and overlaps. Their figures come
-/// from files, so that sums saturate.
+/// One report from those of all shards: of one build and campaign, without gaps and overlaps. Their figures
+/// come from files, so that sums saturate.
 pub fn merge(mut reports: Vec<Report>) -> Result<Report, ShardError> {
     reports.sort_by_key(|report| report.first);
     let Some(one) = reports.first() else { return Err(ShardError::NoReport) };
-    let mut all = Report { marks: one.marks.clone(), ..Report::empty(one.build.clone(), one.first) };
+    let mut all =
+        Report { marks: one.marks.clone(), ..Report::empty(one.build.clone(), one.of.first, one.of) };
     for mark in &mut all.marks {
         (mark.seeds, mark.first) = (0, None);
     }
-    let mut next = one.first;
+    let least = one.first;
+    let (mut next, end) = (all.of.first, all.of.end()?);
     for report in reports {
-        if report.first > next {
-            return Err(ShardError::Gap { from: next, to: report.first - 1 });
+        let Report { first, seeds, of, .. } = report;
+        if of != all.of {
+            return Err(ShardError::Campaigns { first: least, other: first });
         }
-        if report.first < next {
-            return Err(ShardError::Overlap { seed: report.first });
+        let after = Shard { first, seeds }.end()?;
+        if first < all.of.first || after > end {
+            return Err(ShardError::NoSuchSeeds { first, seeds });
         }
-        next = (report.first.checked_add(report.seeds))
-            .ok_or(ShardError::NoSuchSeeds { first: report.first, seeds: report.seeds })?;
+        if first > next {
+            return Err(ShardError::Missing { from: next, to: first - 1 });
+        }
+        if first < next {
+            return Err(ShardError::Overlap { seed: first });
+        }
+        next = after;
         add(&mut all, report)?;
+    }
+    if next < end {
+        return Err(ShardError::Missing { from: next, to: end - 1 });
     }
     Ok(all.conclude())
 }

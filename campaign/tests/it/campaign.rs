@@ -20,8 +20,13 @@ fn the_same_seed_gives_the_same_run() {
 }
 
 fn report(first: u64, seeds: u64) -> Report {
-    let options = Options { build: "one".to_owned(), seeds, first, threads: 2, plant: ActiveMutant::NONE };
-    campaign(&options, &|_| {})
+    report_of(Shard { first, seeds }, Shard { first, seeds })
+}
+
+/// The report of a shard of a campaign.
+fn report_of(Shard { first, seeds }: Shard, of: Shard) -> Report {
+    let (build, plant) = ("one".to_owned(), ActiveMutant::NONE);
+    campaign(&Options { build, seeds, first, of, threads: 2, plant }, &|_| {})
 }
 
 #[test]
@@ -34,10 +39,11 @@ fn a_small_campaign_finds_nothing() {
 /// Four shards, merged in any order from their JSON, are the campaign in one run.
 #[test]
 fn shards_add_up_to_one_run() {
+    let whole = Shard { first: 5, seeds: SEEDS - 2 };
     let shards: Vec<Report> = [2, 0, 3, 1]
         .map(|index| {
-            let shard = Shard::new(5, SEEDS - 2, index, 4).expect("one of four");
-            let json = serde_json::to_vec(&report(shard.first, shard.seeds)).expect("JSON");
+            let shard = Shard::new(whole, index, 4).expect("one of four");
+            let json = serde_json::to_vec(&report_of(shard, whole)).expect("JSON");
             serde_json::from_slice(&json).expect("a report")
         })
         .into();
@@ -54,7 +60,16 @@ fn shards_add_up_to_one_run() {
         left.remove(index);
         left
     };
-    assert_eq!(merge(without(3)).expect_err("a gap"), ShardError::Gap { from: 15, to: 24 });
+    for (index, from, to) in [(3, 15, 24), (1, 5, 14), (2, 34, 42)] {
+        assert_eq!(merge(without(index)).expect_err("a gap"), ShardError::Missing { from, to });
+    }
+    let mut other = shards.clone();
+    other[2].of.seeds += 1;
+    assert_eq!(merge(other).expect_err("another"), ShardError::Campaigns { first: 5, other: 34 });
+    let shorter = shards.iter().cloned().map(|report| Report { of: Shard { first: 5, seeds: 30 }, ..report });
+    assert!(matches!(merge(shorter.collect()), Err(ShardError::NoSuchSeeds { first: 34, .. })));
+    let later = shards.iter().cloned().map(|report| Report { of: Shard { first: 6, seeds: 37 }, ..report });
+    assert!(matches!(merge(later.collect()), Err(ShardError::NoSuchSeeds { first: 5, .. })));
     let twice = [shards.clone(), vec![shards[0].clone()]].concat();
     assert_eq!(merge(twice).expect_err("an overlap"), ShardError::Overlap { seed: 25 });
     let mut other = shards.clone();
@@ -71,10 +86,11 @@ fn shards_add_up_to_one_run() {
 
 #[test]
 fn a_violation_of_one_shard_is_one_of_the_whole() {
-    let mut shard = report(1, 1);
+    let of = Shard { first: 1, seeds: 2 };
+    let [mut shard, other] = [1, 2].map(|first| report_of(Shard { first, seeds: 1 }, of));
     assert!(shard.is_clean());
     shard.violations = 1;
-    assert!(!merge(vec![shard, report(2, 1)]).expect("whole").is_clean());
+    assert!(!merge(vec![shard, other]).expect("whole").is_clean());
 }
 
 #[test]
@@ -87,8 +103,10 @@ fn batch_engines_number_their_tasks() {
     assert_eq!(index(&[("NOMAD_ALLOC_INDEX", "0")]), Ok(0));
     assert_eq!(index(&[]), Err(ShardError::NoIndex));
     assert!(matches!(index(&[("NOMAD_ALLOC_INDEX", "one")]), Err(ShardError::NotANumber { .. })));
-    assert!(matches!(Shard::new(1, 10, 4, 4), Err(ShardError::NoSuchShard { .. })));
-    assert!(matches!(Shard::new(1, 3, 0, 4), Err(ShardError::TooFewSeeds { .. })));
+    let shard = |seeds, index, shards| Shard::new(Shard { first: 1, seeds }, index, shards);
+    assert!(matches!(shard(10, 4, 4), Err(ShardError::NoSuchShard { .. })));
+    assert!(shard(10, 0, 0).expect_err("none of none").to_string().contains("task 0 of 0"));
+    assert!(matches!(shard(3, 0, 4), Err(ShardError::TooFewSeeds { .. })));
 }
 
 #[test]

@@ -164,6 +164,10 @@ impl StepFault {
     }
 }
 
+/// Why hosts are crashed once.
+pub(crate) const CRASHED_ONCE: &str =
+    "a host that has crashed is started by an operator, so it is crashed once";
+
 /// The key of the bound on a count.
 pub const AT_MOST: &str = "at_most";
 

@@ -4,8 +4,8 @@ use super::external;
 use super::limits::COUNT_MAX;
 use super::span::SPAN_MIN;
 use super::{
-    AT_MOST, Abort, AbortMetric, Allowed, Drill, Expect, Guards, Keep, Metric, On, Probe, Repeat,
-    ReportFiles, Rollback, SCHEMA, Select, Steady, Step, StepFault, Strategy, Target, TargetKind,
+    AT_MOST, Abort, AbortMetric, Allowed, CRASHED_ONCE, Drill, Expect, Guards, Keep, Metric, On, Probe,
+    Repeat, ReportFiles, Rollback, SCHEMA, Select, Steady, Step, StepFault, Strategy, Target, TargetKind,
 };
 use crate::faults::order::INJECTIONS_MAX;
 use crate::faults::{COMMON_KEYS, Effect, KINDS, Scope};
@@ -525,9 +525,8 @@ fn fault(section: &mut Section<'_, '_>, context: &Context, problems: &mut Proble
     }
     let fault = StepFault { kind, targets, lasts, tolerated: expect.is_some_and(|at| at.value) };
     if let Some(count) = context.count.filter(|count| fault.crashes_hosts() && *count > 1) {
-        let rule = "a host that has crashed is started by an operator, so it is crashed once";
         let found = format!("drill.repeat.count is {count}");
-        problems.add(section.at, Problem::Conflict { rule, found });
+        problems.add(section.at, Problem::Conflict { rule: CRASHED_ONCE, found });
     }
     Some(fault)
 }

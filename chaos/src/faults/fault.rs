@@ -8,6 +8,7 @@ use obol_fabric::Nanos;
 use obol_fabric::host::{Cluster, Held};
 use obol_node::Deployment;
 use obol_observe::Snapshot;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::{fmt, io};
@@ -85,6 +86,8 @@ pub struct Arming<'a> {
     pub allowed: &'a Allowed,
     /// The target, held by pidfd.
     pub held: Option<Held>,
+    /// The cores that faults of this cue keep from ordinary threads so far.
+    pub stalled: &'a mut BTreeSet<u32>,
     /// The undo record to complete.
     pub record: &'a mut Record,
 }

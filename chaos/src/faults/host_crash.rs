@@ -9,9 +9,11 @@ use obol_fabric::Nanos;
 use obol_node::Deployment;
 use obol_observe::names::hostname;
 use serde_json::json;
+use std::convert::Infallible;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 
 /// The name of its orders.
@@ -96,58 +98,85 @@ impl Fault for HostCrash {
         }
         let trigger = OpenOptions::new().write(true).open(SYSRQ);
         let trigger = trigger.map_err(|error| format!("{SYSRQ}: {error}; crashing a host needs root"))?;
-        Ok(Box::new(ArmedCrash { trigger: Some(trigger), key }))
+        Ok(Box::new(ArmedCrash { trigger: Some(trigger), key, lead: LEAD, cancel: None }))
     }
 }
 
 struct ArmedCrash {
     trigger: Option<File>,
     key: char,
+    lead: Nanos,
+    /// Without it the key is not pressed any more.
+    cancel: Option<Sender<Infallible>>,
 }
 
 impl Armed for ArmedCrash {
     fn inject(&mut self) -> io::Result<()> {
         let Some(mut trigger) = self.trigger.take() else { return Ok(()) };
-        let key = self.key;
+        let (key, lead) = (self.key, self.lead.to_std());
+        let (cancel, cancelled) = mpsc::channel();
         thread::Builder::new().name("crash".to_owned()).spawn(move || {
-            thread::sleep(LEAD.to_std());
+            if cancelled.recv_timeout(lead) == Err(RecvTimeoutError::Disconnected) {
+                return tracing::warn!(target: "drill", "this host is not crashed: the drill has ended before");
+            }
             if let Err(error) = write!(trigger, "{key}") {
                 tracing::error!(target: "drill", "this host is not crashed: {SYSRQ}: {error}");
             }
         })?;
+        self.cancel = Some(cancel);
         Ok(())
     }
 
     fn lead(&self) -> Nanos {
-        LEAD
+        self.lead
     }
 
-    fn is_undone(&self, _injected: bool) -> bool {
-        false
+    fn undo(&mut self) -> Result<(), String> {
+        self.cancel = None;
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read as _;
+    use std::os::fd::OwnedFd;
+
+    /// An armed crash, and all that it presses until it ends.
+    fn armed(key: char, lead: Nanos) -> (ArmedCrash, impl FnOnce() -> String) {
+        let (mut pressed, trigger) = io::pipe().expect("made");
+        let trigger = Some(File::from(OwnedFd::from(trigger)));
+        let until_end = move || {
+            let mut all = String::new();
+            pressed.read_to_string(&mut all).expect("read");
+            all
+        };
+        (ArmedCrash { trigger, key, lead, cancel: None }, until_end)
+    }
 
     #[test]
     fn a_host_is_crashed_only_after_its_cue() {
-        let dir = tempfile::tempdir().expect("made");
-        let at = dir.path().join("trigger");
         for (_, key) in WAYS {
-            let mut armed = ArmedCrash { trigger: Some(File::create(&at).expect("made")), key };
-            let pressed = || std::fs::read_to_string(&at).expect("it is there");
-            assert_eq!(pressed(), "");
-            armed.inject().expect("it is injected");
-            while pressed().is_empty() {
-                thread::yield_now();
-            }
+            let (mut crash, pressed) = armed(key, LEAD);
+            crash.inject().expect("it is injected");
             assert_eq!(pressed(), key.to_string());
-            assert!(!armed.is_undone(true) && armed.lead() > Nanos::ZERO);
+            assert!(crash.is_undone(true) && !crash.is_undone(false) && crash.lead() == LEAD);
         }
-        drop(ArmedCrash { trigger: Some(File::create(&at).expect("made")), key: 'b' });
-        assert_eq!(std::fs::read_to_string(&at).expect("it is there"), "", "disarmed");
+    }
+
+    #[test]
+    fn a_host_is_spared_if_the_drill_ends_in_its_lead() {
+        // The thread would press the key at its end.
+        let lead = Nanos::from_secs(5);
+        let (mut crash, pressed) = armed('b', lead);
+        crash.inject().expect("it is injected");
+        crash.undo().expect("undone");
+        assert_eq!(pressed(), "");
+        let (mut crash, pressed) = armed('b', lead);
+        crash.inject().expect("it is injected");
+        drop(crash);
+        assert_eq!(pressed(), "");
     }
 
     #[test]

@@ -315,6 +315,32 @@ fn interface(own: IpAddr, peer: IpAddr) -> Result<String, String> {
 }
 
 impl Filters {
+    /// The faults whose filters they are.
+    const fn faults(&self) -> &'static str {
+        match self.preference.saturating_sub(PREFERENCE) / DELAYS {
+            0 => "a partition or loss",
+            1 => "a delay",
+            _ => "a burst",
+        }
+    }
+
+    /// Why they cannot be set with those of other faults of the cue: the first undo would remove those of the
+    /// same preference and device, and a packet is redirected once.
+    fn conflict(&self, others: &[Self]) -> Option<String> {
+        let same = |other: &&Self| {
+            other.interface == self.interface
+                && (other.preference == self.preference || other.device.is_some() && self.device.is_some())
+                || other.device.is_some() && other.device == self.device
+        };
+        let other = others.iter().find(same)?;
+        Some(format!(
+            "{} and {} on one host exclude each other, in whatever directions (at {}); take one fault, or two steps",
+            other.faults(),
+            self.faults(),
+            self.interface
+        ))
+    }
+
     fn show(&self, hook: Hook) -> String {
         format!("filter show dev {} {} pref {}", self.interface, hook.name(), self.preference)
     }
@@ -471,6 +497,9 @@ pub(super) fn arm(
         let hooked = !is_hooked(&interface);
         let device = netem.as_ref().map(|(device, _)| device.clone());
         let filters = Filters { interface, preference, hooked, device };
+        if let Some(why) = filters.conflict(&record.filters) {
+            return Err(why);
+        }
         if filters.are_there() {
             return Err(format!("the filters of an earlier fault are still at {}", filters.interface));
         }
@@ -674,6 +703,36 @@ mod tests {
         }
         let beyond = Bursts { lost: ALL + 1, ..Bursts::default() };
         assert!(bursts.is_possible() && !Impact::Bursts(beyond).is_possible());
+    }
+
+    #[test]
+    fn filters_that_others_would_remove_or_hide_are_refused() {
+        let filters = |interface: &str, impact: Impact| Filters {
+            interface: interface.to_owned(),
+            preference: impact.preference(3),
+            hooked: true,
+            device: impact.netem(3).map(|(device, _)| device),
+        };
+        let (lost, late) = (Impact::Lost(ALL), Impact::Late(Nanos::from_millis(1)));
+        let bursts = Impact::Bursts(Bursts::default());
+        for (one, other, at, refused) in [
+            (lost, Impact::Lost(5), "eth0", Some("a partition or loss and a partition or loss")),
+            (late, late, "eth0", Some("a delay and a delay")),
+            (late, late, "eth1", Some("a delay and a delay")),
+            (late, bursts, "eth0", Some("a delay and a burst")),
+            (bursts, late, "eth0", Some("a burst and a delay")),
+            (late, bursts, "eth1", None),
+            (lost, lost, "eth1", None),
+            (lost, late, "eth0", None),
+            (bursts, lost, "eth0", None),
+        ] {
+            let found = filters(at, other).conflict(&[filters("eth0", one)]);
+            let as_said = match (&found, refused) {
+                (Some(found), Some(refused)) => found.starts_with(refused),
+                (found, refused) => found.is_none() && refused.is_none(),
+            };
+            assert!(as_said, "{found:?}, {refused:?}");
+        }
     }
 
     /// Packets of soft-RoCE have a port and groups of their own.

@@ -17,6 +17,12 @@ pub(super) fn shown(program: &str, arguments: &str) -> Result<String, String> {
     Err(format!("`{program} {arguments}` failed: {}", String::from_utf8_lossy(&ran.stderr).trim()))
 }
 
+/// All errors of what is done as far as possible.
+pub(super) fn errors(done: impl IntoIterator<Item = Result<(), String>>) -> Result<(), String> {
+    let failed: Vec<String> = done.into_iter().filter_map(Result::err).collect();
+    if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
+}
+
 /// A program that waits for its commands: starting it takes longer than carrying them out.
 #[derive(Debug)]
 pub(super) struct Waiting(Option<Child>);

@@ -88,14 +88,21 @@ impl Fault for KernelStall {
         }
         let cores = order.process().ok_or("a stall names no process")?.cores();
         let all = thread::available_parallelism().map_or(0, usize::from);
-        if cores.is_empty() || cores.len() >= all {
-            let (stalled, name) = (cores.len(), order.victim());
-            return Err(format!(
-                "the threads of {name} last ran on {stalled} of {all} cores, and one has to be left; pin it (rdma.core of the profile)"
-            ));
-        }
+        leave_one(arming.stalled, &cores, all).map_err(|stalled| {
+            let name = order.victim();
+            format!(
+                "with {name}, the threads of the targets last ran on {stalled} of {all} cores, and one has to be left; pin them (rdma.core of the profile)"
+            )
+        })?;
         ArmedStall::on(&cores, lasts).map(|armed| Box::new(armed) as Box<dyn Armed>)
     }
+}
+
+/// Adds cores to those that faults of a cue stall; fails with the number of all if none of this host's would be
+/// left, or there are none to stall.
+fn leave_one(stalled: &mut BTreeSet<u32>, cores: &BTreeSet<u32>, all: usize) -> Result<(), usize> {
+    stalled.extend(cores);
+    if cores.is_empty() || stalled.len() >= all { Err(stalled.len()) } else { Ok(()) }
 }
 
 /// Threads of this process on cores, which wait for a stall. They end with this.
@@ -197,6 +204,15 @@ mod tests {
             drop(stall);
             ended(&until, 0);
         }
+    }
+
+    #[test]
+    fn the_stalls_of_a_cue_leave_a_core_together() {
+        let mut stalled = BTreeSet::new();
+        let mut add = |cores: &[u32]| leave_one(&mut stalled, &cores.iter().copied().collect(), 4);
+        assert_eq!([add(&[0, 1]), add(&[1, 2]), add(&[2])], [Ok(()); 3]);
+        assert_eq!(add(&[3]), Err(4));
+        assert_eq!(leave_one(&mut BTreeSet::new(), &BTreeSet::new(), 4), Err(0));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::fault::{Armed, Arming, Effect, Fault, Planning, Scope, Simulated};
 use super::host_network::{self, NO_PRIVILEGE, may_administer};
-use super::iproute2::{Waiting, shown};
+use super::iproute2::{Waiting, errors, shown};
 use super::order::{Direction, Injection};
 use super::record::{Interface, Record, Undone};
 use crate::drillfile::Key;
@@ -10,12 +10,15 @@ use obol_config::{Problems, Section};
 use obol_fabric::host::Cluster;
 use serde_json::json;
 use std::collections::BTreeSet;
-use std::io;
 use std::net::Ipv4Addr;
+use std::path::Path;
 use std::sync::Arc;
+use std::{fs, io};
 
 /// The name of its orders.
 const ORDER: &str = "nic-down";
+/// The interfaces of this host.
+const NET: &str = "/sys/class/net";
 /// Characters of the name of an interface (IFNAMSIZ, without the byte at its end).
 const NAME_CHARS_MAX: usize = 15;
 
@@ -117,7 +120,7 @@ impl Fault for NicDown {
     fn recover(&self, record: &Record, _cluster: &Cluster, undone: &mut Undone) {
         for interface in &record.interfaces {
             let name = &interface.name;
-            match interface.set_up() {
+            match interface.set_up(&ip) {
                 Ok(true) => undone.done.push(format!("{name} was set up")),
                 Ok(false) => {}
                 Err(error) => undone.failed.push(format!("{name} could not be set up: {error}")),
@@ -145,25 +148,61 @@ impl Interface {
         if !shown("ip", &format!("-6 -oneline addr show dev {name} scope global"))?.is_empty() {
             return Err(format!("{name} would lose its IPv6 addresses"));
         }
+        if let Some(lost) = ipv6_lost(&shown("ip", &format!("-6 route show table all dev {name}"))?) {
+            return Err(format!("{name} would lose its IPv6 route {lost}"));
+        }
+        if let Some(upper) = upper(Path::new(NET), &name)? {
+            return Err(format!("{upper} is on top of {name}, and would lose its routes"));
+        }
         let routes = routes_lost(&shown("ip", &format!("-4 route show table all dev {name}"))?);
-        if routes.iter().any(|route| route.contains("nexthop")) {
-            return Err(format!("{name} would lose a route with several next hops"));
+        if let Some(route) =
+            routes.iter().find(|route| ["nexthop", "nhid"].iter().any(|word| has(route, word)))
+        {
+            return Err(format!(
+                "{name} would lose a route over several next hops, or a next hop object: {route}"
+            ));
         }
         Ok(Self { name, routes })
     }
 
-    /// Sets it up, with the routes that it had. Returns whether it was down. Idempotent.
-    fn set_up(&self) -> Result<bool, String> {
+    /// Sets it up, with the routes that it had, as far as possible. Returns whether it was down. Idempotent.
+    fn set_up(&self, ip: &dyn Fn(&str) -> Result<String, String>) -> Result<bool, String> {
         let name = &self.name;
-        let was_down = !has_flag(&shown("ip", &format!("-oneline link show dev {name}"))?, "UP");
+        let was_down = !has_flag(&ip(&format!("-oneline link show dev {name}"))?, "UP");
         if was_down {
-            shown("ip", &format!("link set dev {name} up"))?;
+            ip(&format!("link set dev {name} up"))?;
         }
-        for route in &self.routes {
-            shown("ip", &format!("-4 route replace {route} dev {name}"))?;
-        }
+        // A gateway has to be on a link before there are routes via it.
+        let (via, on_link): (Vec<&String>, Vec<&String>) =
+            self.routes.iter().partition(|route| has(route, "via"));
+        let all = on_link.into_iter().chain(via);
+        errors(all.map(|route| ip(&format!("-4 route replace {route} dev {name}")).map(drop)))?;
         Ok(was_down)
     }
+}
+
+fn ip(arguments: &str) -> Result<String, String> {
+    shown("ip", arguments)
+}
+
+/// Whether a line has a word.
+fn has(line: &str, word: &str) -> bool {
+    line.split_whitespace().any(|one| one == word)
+}
+
+/// An interface on top of another: a VLAN, a bridge, a bond.
+fn upper(net: &Path, name: &str) -> Result<Option<String>, String> {
+    let at = net.join(name);
+    let entries = fs::read_dir(&at).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+    let entries = entries.map_err(|error| format!("{}: {error}", at.display()))?;
+    let mut names = entries.iter().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    Ok(names.find_map(|name| name.strip_prefix("upper_").map(str::to_owned)))
+}
+
+/// An IPv6 route that neither the kernel nor a router's advertisement makes again.
+fn ipv6_lost(shown: &str) -> Option<&str> {
+    let again = |line: &&str| ["proto kernel", "proto ra", "table local"].iter().any(|by| line.contains(by));
+    shown.lines().map(str::trim).find(|line| !line.is_empty() && !again(line))
 }
 
 /// Whether a line of `ip link` has a flag.
@@ -202,13 +241,14 @@ impl Armed for ArmedDown {
     }
 
     fn undo(&mut self) -> Result<(), String> {
-        self.all.iter().try_for_each(|interface| interface.set_up().map(drop))
+        errors(self.all.iter().map(|interface| interface.set_up(&ip).map(drop)))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::RefCell;
 
     #[test]
     fn routes_of_the_kernel_come_back_by_themselves_and_others_are_restored() {
@@ -220,6 +260,59 @@ mod tests {
             routes_lost(shown),
             ["default via 10.0.0.254 proto static metric 100", "10.9.0.0/16 via 10.0.0.2 table 7"]
         );
+    }
+
+    #[test]
+    fn all_routes_that_can_be_are_restored_and_errors_are_reported() {
+        let interface = Interface {
+            name: "eth0".to_owned(),
+            routes: [
+                "default via 10.0.9.1",
+                "10.7.0.0/16 broken",
+                "10.0.9.1 scope link",
+                "10.8.0.0/16 scope link",
+            ]
+            .map(str::to_owned)
+            .to_vec(),
+        };
+        let done = RefCell::new(Vec::new());
+        let ip = |arguments: &str| {
+            let routed = |to: &str| done.borrow().iter().any(|one: &String| one.contains(to));
+            if arguments.contains("broken") || arguments.contains("via") && !routed("replace 10.0.9.1 scope")
+            {
+                return Err(format!("{arguments}: refused"));
+            }
+            done.borrow_mut().push(arguments.to_owned());
+            Ok("2: eth0: <BROADCAST>".to_owned())
+        };
+        let error = interface.set_up(&ip).expect_err("one is refused");
+        assert_eq!(error, "-4 route replace 10.7.0.0/16 broken dev eth0: refused");
+        let replaced = ["10.0.9.1 scope link", "10.8.0.0/16 scope link", "default via 10.0.9.1"];
+        let replaced = replaced.map(|route| format!("-4 route replace {route} dev eth0"));
+        assert_eq!(done.borrow()[2..], replaced);
+        let error = errors([Err("eth0".to_owned()), Ok(()), Err("eth1".to_owned())]);
+        assert_eq!(error, Err("eth0; eth1".to_owned()));
+    }
+
+    #[test]
+    fn an_interface_with_another_on_top_is_refused() {
+        let net = tempfile::tempdir().expect("made");
+        for path in ["eth0/lower_eth9", "eth1/upper_bond0"] {
+            fs::create_dir_all(net.path().join(path)).expect("made");
+        }
+        let upper = |name| upper(net.path(), name);
+        assert_eq!((upper("eth0"), upper("eth1")), (Ok(None), Ok(Some("bond0".to_owned()))));
+        assert!(upper("eth2").expect_err("none").contains("eth2"));
+    }
+
+    #[test]
+    fn ipv6_routes_that_do_not_come_back_by_themselves_are_found() {
+        let back = "fe80::/64 proto kernel metric 256 pref medium\n\
+                    default via fe80::1 proto ra metric 1024 expires 1794sec\n\
+                    multicast ff00::/8 table local metric 256\n";
+        assert_eq!(ipv6_lost(back), None);
+        let lost = "fd00:7::/64 via fe80::7 metric 1024 pref medium";
+        assert_eq!(ipv6_lost(&format!("{back}{lost}\n")), Some(lost));
     }
 
     #[test]

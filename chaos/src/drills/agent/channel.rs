@@ -145,3 +145,10 @@ pub struct Stamp {
     #[serde(default)]
     pub clock_error: u64,
 }
+
+impl Stamp {
+    /// Whether it says that a fault was injected on a host.
+    pub(crate) fn hit(&self, host: u8) -> bool {
+        self.host == host && self.error.is_none()
+    }
+}

@@ -78,6 +78,13 @@ struct Injected {
     until: Instant,
 }
 
+impl Injected {
+    /// One without an end is undone if the drill ends before it takes effect.
+    fn new(armed: Box<dyn Armed>, at: Instant, lasts: Option<u64>) -> Self {
+        Self { armed, until: lasts.map_or(Instant::NEVER, |lasts| at + Nanos(lasts)) }
+    }
+}
+
 /// A fault prepared for injection.
 struct ArmedInjection {
     injection: Injection,
@@ -161,9 +168,8 @@ impl Machine for Listener {
         state.unreported = true;
         let mut stamps = Vec::with_capacity(results.len());
         for (ArmedInjection { injection, armed }, (at, result)) in cue.injections.into_iter().zip(results) {
-            let until = at + Nanos(injection.lasts.unwrap_or_default());
             if armed.is_undone(result.is_ok()) {
-                state.injected.push(Injected { armed, until });
+                state.injected.push(Injected::new(armed, at, injection.lasts));
             }
             let error = result.err().map(|error| error.to_string());
             // The runner adds what it knows of this host.
@@ -327,7 +333,7 @@ impl FaultAgent<'_> {
         loop {
             let now = clock::now();
             // However long a fault lasts, a halt is obeyed soon.
-            let halts = now + Nanos::from_std(halt::POLL_INTERVAL);
+            let halts = now + Nanos::from_std(self.halt_interval());
             let due = self.state.lock().due().min(last_order + dead_man).min(halts);
             match rx.recv_timeout(due.since(now).to_std()) {
                 Ok(Message::Order(order)) => {
@@ -355,6 +361,12 @@ impl FaultAgent<'_> {
             self.expire(now);
             self.undo(now);
         }
+    }
+
+    /// How often a halt is looked for: more often if one may still prevent what was injected.
+    fn halt_interval(&self) -> Duration {
+        let leads = self.state.lock().injected.iter().any(|injected| injected.armed.lead() > Nanos::ZERO);
+        if leads { halt::POLL_INTERVAL / 10 } else { halt::POLL_INTERVAL }
     }
 
     fn expire(&mut self, now: Instant) {
@@ -489,12 +501,16 @@ mod tests {
 
     #[test]
     fn a_fault_that_is_over_before_its_cue_was_reported_is_undone_afterwards() {
-        let injected = |until| Injected { armed: Box::new(Fake), until: Instant(until) };
+        let injected = |lasts| Injected::new(Box::new(Fake), Instant(1), lasts);
         let mut state = State { unreported: true, ..State::default() };
-        state.injected = vec![injected(5), injected(9)];
+        state.injected = vec![injected(Some(4)), injected(Some(8)), injected(None)];
         assert_eq!((state.due(), state.take_due(Instant(7)).len()), (Instant::NEVER, 0));
         state.unreported = false;
         assert_eq!((state.due(), state.take_due(Instant(7)).len()), (Instant(5), 1));
         assert_eq!((state.due(), state.take_due(Instant(7)).len()), (Instant(9), 0));
+        assert_eq!(state.take_due(Instant(9)).len(), 1);
+        // One that has no end is undone with all.
+        assert_eq!((state.due(), state.take_due(Instant(99)).len()), (Instant::NEVER, 0));
+        assert_eq!(state.take_due(Instant::NEVER).len(), 1);
     }
 }

@@ -222,6 +222,9 @@ pub struct Judged {
     pub found: Option<f64>,
     /// Number of samples.
     pub samples: u64,
+    /// Measured repetitions with a failover but without this figure: with any, it does not hold.
+    #[serde(default)]
+    pub lacking: u64,
     /// Whether it holds; null with too few samples.
     pub holds: Option<bool>,
 }
@@ -236,6 +239,21 @@ impl Judged {
     /// A value of it: a count, or a time.
     pub fn shown(&self, value: f64) -> String {
         if self.of == AT_MOST { value.to_string() } else { us(value) }
+    }
+
+    /// Why it does not hold.
+    pub fn deviation(&self) -> String {
+        let found = self.found.map_or("not claimed".to_owned(), |found| self.shown(found));
+        let bound = self.shown(self.bound);
+        format!("{} is {found}, its bound is {bound}{}", self.figure(), self.without())
+    }
+
+    /// What is said of measured repetitions without the figure, if there are any.
+    fn without(&self) -> String {
+        match self.lacking {
+            0 => String::new(),
+            n => format!("; measured repetitions without it: {n}"),
+        }
     }
 
     /// The figure and its bound.
@@ -254,7 +272,7 @@ impl fmt::Display for Judged {
             (None, _) | (Some(true), None) => "not judged",
         };
         let found = found.map_or(format!("{samples} samples are too few"), |found| self.shown(found));
-        write!(f, "expect {}: {mark} ({found})", self.expectation())
+        write!(f, "expect {}: {mark} ({found}{})", self.expectation(), self.without())
     }
 }
 
@@ -327,25 +345,28 @@ pub fn measured(trials: &[Trial]) -> impl Iterator<Item = &Trial> {
     counted(trials).filter(|trial| trial.outcome == Outcome::Measured)
 }
 
+/// A duration of a trial, if it has that.
+fn figure(trial: &Trial, metric: Metric) -> Option<Nanos> {
+    let phase = |at: usize| trial.phases_ns.get(Phases::NAMES[at]).copied();
+    let found = match metric {
+        Metric::CueToActive => trial.failover_ns,
+        Metric::ToAgents => trial.agents_ns,
+        Metric::ToCoordinators => trial.coordinators_ns,
+        Metric::Notice => phase(0),
+        Metric::Propose => phase(1),
+        Metric::Decide => phase(2),
+        Metric::Fence => phase(3),
+        Metric::Clear => phase(4),
+        Metric::Active => phase(5),
+        Metric::Skew => Some(trial.skew_ns.saturating_add(trial.skew_error_ns)),
+        Metric::FalselyFailed | Metric::Failed => None,
+    };
+    found.map(Nanos)
+}
+
 /// The durations of a figure in the order of the trials.
 pub fn samples(trials: &[Trial], metric: Metric) -> impl Iterator<Item = Nanos> {
-    let phase = |trial: &Trial, name: &str| trial.phases_ns.get(name).copied();
-    measured(trials).filter_map(move |trial| {
-        let found = match metric {
-            Metric::CueToActive => trial.failover_ns,
-            Metric::ToAgents => trial.agents_ns,
-            Metric::ToCoordinators => trial.coordinators_ns,
-            Metric::Notice => phase(trial, Phases::NAMES[0]),
-            Metric::Propose => phase(trial, Phases::NAMES[1]),
-            Metric::Decide => phase(trial, Phases::NAMES[2]),
-            Metric::Fence => phase(trial, Phases::NAMES[3]),
-            Metric::Clear => phase(trial, Phases::NAMES[4]),
-            Metric::Active => phase(trial, Phases::NAMES[5]),
-            Metric::Skew => Some(trial.skew_ns.saturating_add(trial.skew_error_ns)),
-            Metric::FalselyFailed | Metric::Failed => None,
-        };
-        found.map(Nanos)
-    })
+    measured(trials).filter_map(move |trial| figure(trial, metric))
 }
 
 /// The distribution of a figure.
@@ -368,10 +389,12 @@ pub fn judge(drill: &Drill, trials: &[Trial]) -> Vec<Judged> {
             let (bound, holds) = (f64::from(most), Some(found <= u64::from(most)));
             let samples = counted(trials).count() as u64;
             let of = AT_MOST.to_owned();
-            judged.push(Judged { metric, of, bound, found: Some(found as f64), samples, holds });
+            judged.push(Judged { metric, of, bound, found: Some(found as f64), samples, lacking: 0, holds });
             continue;
         }
-        let distribution = distribution(trials, expect.metric);
+        let distribution = distribution(trials, metric);
+        let lacks = |trial: &&Trial| trial.failover_ns.is_some() && figure(trial, metric).is_none();
+        let lacking = measured(trials).filter(lacks).count() as u64;
         for (percentile, bound) in &expect.bounds {
             let enough = distribution.len() >= u64::from(percentile.samples_min());
             let value = distribution.quantile(percentile.quantile());
@@ -381,7 +404,8 @@ pub fn judge(drill: &Drill, trials: &[Trial]) -> Vec<Judged> {
                 bound: bound.as_micros_f64(),
                 found: enough.then(|| value.as_micros_f64()),
                 samples: distribution.len(),
-                holds: enough.then_some(value <= *bound),
+                lacking,
+                holds: if lacking > 0 { Some(false) } else { enough.then_some(value <= *bound) },
             });
         }
     }
@@ -437,15 +461,43 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_bound_does_not_hold_where_a_measured_failover_lacks_the_figure() {
+        let text = "[drill]\nschema = 1\nid = \"d\"\ntitle = \"t\"\nenvironment = \"local\"\n[targets]\n\
+                    app = { kind = \"app\", select = \"one\" }\n[[step]]\nname = \"s\"\n\
+                    fault = { kind = \"kill\", target = \"app\" }\n\
+                    [[expect]]\nmetric = \"failover.to_coordinators\"\nmax = \"1ms\"\n";
+        let drill = crate::drillfile::parse(text, "d.toml").expect("a good file");
+        let trial = |coordinators_ns| Trial { failover_ns: Some(9), coordinators_ns, ..Trial::default() };
+        let verdict = |trials: &[Trial]| {
+            let judged = judge(&drill, trials);
+            (verdict(&drill, trials, &judged, &[]), judged[0].to_string(), judged[0].deviation())
+        };
+        assert_eq!(verdict(&[trial(Some(7)), trial(Some(8))]).0, Verdict::Passed);
+        for lacking in [vec![trial(Some(7)), trial(None)], vec![trial(None)]] {
+            let (verdict, says, why) = verdict(&lacking);
+            assert_eq!(verdict, Verdict::Deviated);
+            assert!(says.contains("DEVIATES"), "{says}");
+            for text in [says, why] {
+                assert!(text.contains("measured repetitions without it: 1"), "{text}");
+            }
+        }
+        // Without a failover there is no such figure, and a void repetition has none.
+        let void = Trial { outcome: Outcome::Void, ..trial(None) };
+        let others = [trial(Some(7)), trial(Some(8)), void, Trial::default()];
+        assert_eq!(judge(&drill, &others)[0].holds, Some(true));
+    }
+
+    #[test]
     fn a_bound_holds_only_if_it_was_judged_and_found_to() {
         let of = |found, holds| {
             let of = "p50".to_owned();
-            Judged { metric: Metric::CueToActive, of, bound: 100.0, found, samples: 3, holds }.to_string()
+            Judged { metric: Metric::CueToActive, of, bound: 100.0, found, samples: 3, lacking: 0, holds }
+                .to_string()
         };
         assert!(of(Some(90.0), Some(true)).ends_with(" p50 <= 100us: holds (90.0us)"));
         let (metric, of_count) = (Metric::FalselyFailed, AT_MOST.to_owned());
         let (found, holds) = (Some(0.0), Some(true));
-        let none = Judged { metric, of: of_count, bound: 0.0, found, samples: 5, holds };
+        let none = Judged { metric, of: of_count, bound: 0.0, found, samples: 5, lacking: 0, holds };
         assert_eq!(none.to_string(), "expect members.falsely_failed at_most 0: holds (0)");
         for (found, holds, says) in [
             (Some(110.0), Some(false), "DEVIATES (110us)"),

@@ -318,7 +318,7 @@ impl System for Live {
             }
         }
         // Nobody is left to be told anything on a host that crashes.
-        let ends = |(host, part): &(&u8, &Part)| part.crashes && !late.contains(host);
+        let ends = |(host, part): &(&u8, &Part)| part.crashes && stamps.iter().any(|stamp| stamp.hit(**host));
         let crashed: Vec<u8> = self.armed.iter().filter(ends).map(|(host, _)| *host).collect();
         for host in crashed {
             self.armed.remove(&host);
@@ -346,6 +346,10 @@ impl System for Live {
             self.agent(*host)?.order(&Order::Undo)?;
         }
         Ok(())
+    }
+
+    fn spare(&mut self) {
+        self.crashed.iter().for_each(Remote::close);
     }
 
     fn is_over(&self) -> bool {

@@ -20,7 +20,9 @@ use super::progress::{Followed, Line, Progress, Stage};
 use super::skew::{Skew, tolerated};
 use super::stop::{self, Stop};
 use super::subject::{Subject, System};
-use crate::drillfile::{Abort, AbortMetric, Drill, Metric, Rollback, Steady, Step, Strategy};
+use crate::drillfile::{
+    Abort, AbortMetric, CRASHED_ONCE, Drill, Metric, Rollback, Steady, Step, StepFault, Strategy,
+};
 use crate::drills::agent::channel::{Reply, Stamp};
 use crate::drills::agent::halt;
 use crate::drills::agent::lock::lock;
@@ -143,6 +145,18 @@ fn run_audited(
     Runner { stop: Some(stop), ..Runner::new(drill, options, live, done) }.run(before, go_on)
 }
 
+/// Refuses a second crash of hosts, by any repetition or step.
+fn crashes_once(drill: &Drill, count: u32) -> Result<(), RunError> {
+    let crashing = drill.steps.iter().filter(|step| step.faults.iter().any(StepFault::crashes_hosts)).count();
+    let turns = count.saturating_add(drill.repeat.warmup);
+    if crashing == 0 || crashing == 1 && turns <= 1 {
+        return Ok(());
+    }
+    let says =
+        format!("{CRASHED_ONCE}; here {crashing} steps crash hosts, in {turns} repetitions with warm-ups");
+    Err(RunError::Guard(vec![Answer { guard: "means", allows: false, says }]))
+}
+
 /// Whether all guards allow a plan.
 fn allowed(planned: Plan) -> Result<(), RunError> {
     let refusing: Vec<Answer> = planned.guards.into_iter().filter(|answer| !answer.allows).collect();
@@ -180,6 +194,7 @@ impl<'a, S: System> Runner<'a, S> {
         drill: &Drill,
         options: &Options,
     ) -> Result<Vec<Probed>, RunError> {
+        crashes_once(drill, options.count.unwrap_or(drill.repeat.count))?;
         let snapshot = subject.snapshot();
         allowed(plan(drill, subject, &snapshot, supervisor, 1))?;
         if let Some(on_wait) =
@@ -448,13 +463,18 @@ impl<'a, S: System> Runner<'a, S> {
         };
         trial.stamps = stamps;
         let hosts: BTreeSet<u8> = chosen.iter().filter(|c| crashes(c)).map(|c| c.process.host).collect();
-        self.remarks.extend(hosts.into_iter().map(|host| format!("host {host} was crashed: {BY_OPERATOR}")));
         self.report(number, step, Stage::Injected);
         let stop = self.stop.as_ref();
         let gone = self.system.agent_gone();
         let stopped =
             || stop.and_then(Stop::reason).or_else(|| gone().then(|| RemoteError::Ended.to_string()));
         let mut followed = follow(&mut self.system, step, &chosen, &before, &stopped, &mut trial);
+        let cut = self.stopped().is_some();
+        if cut {
+            // A host that has not crashed yet is spared.
+            self.system.spare();
+        }
+        self.remarks.extend(crash_remarks(&hosts, &trial.stamps, cut));
         self.report(number, step, Stage::Followed(Followed::of(&trial)));
         self.check_cue(step, &mut trial);
         let lasts = step.faults.iter().filter_map(|fault| fault.lasts).fold(Nanos::ZERO, Nanos::max);
@@ -656,6 +676,13 @@ impl<'a, S: System> Runner<'a, S> {
             remarks: self.remarks,
         }
     }
+}
+
+/// What is said of hosts that a step crashes; of those where a drill was `cut` short, it may not have.
+fn crash_remarks(hosts: &BTreeSet<u8>, stamps: &[Stamp], cut: bool) -> Vec<String> {
+    let hit = hosts.iter().filter(|host| stamps.iter().any(|stamp| stamp.hit(**host)));
+    let what = if cut { "may have crashed" } else { "was crashed" };
+    hit.map(|host| format!("host {host} {what}: {BY_OPERATOR}")).collect()
 }
 
 /// How many repetitions a run may add in place of void ones: half as many again.

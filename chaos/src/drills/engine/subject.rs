@@ -113,6 +113,9 @@ pub(super) trait System {
     /// Undoes temporary faults now.
     fn undo_early(&mut self) -> Result<(), RunError>;
 
+    /// Prevents what was injected and has not taken effect yet.
+    fn spare(&mut self) {}
+
     /// Whether the temporary faults have ended by now, or a fault agent is gone, so that there is
     /// nothing to wait for.
     fn is_over(&self) -> bool {

@@ -41,13 +41,12 @@ pub fn annotations(journal: &Journal, drill: &Drill, path: Option<&str>, text: &
     for one in journal.judged.iter().filter(|one| one.holds != Some(true)) {
         let at = drill.expect.iter().position(|expect| expect.metric == one.metric);
         let line = at.map_or(places.drill, |at| places.expect(at));
-        let figure = one.figure();
-        match (one.holds, one.found) {
-            (Some(_), Some(found)) => {
-                let (found, bound) = (one.shown(found), one.shown(one.bound));
-                file.add("error", line, &format!("{figure} is {found}, its bound is {bound}"));
+        match one.holds {
+            Some(_) => file.add("error", line, &one.deviation()),
+            None => {
+                let few = format!("{}: {} samples are too few", one.figure(), one.samples);
+                file.add("warning", line, &few);
             }
-            _ => file.add("warning", line, &format!("{figure}: {} samples are too few", one.samples)),
         }
     }
     let after = drill.steady.iter().enumerate().filter(|(_, steady)| steady.after);

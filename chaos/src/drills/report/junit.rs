@@ -124,12 +124,10 @@ fn repetition(drill: &str, trial: &Trial) -> Case {
 }
 
 fn bound(drill: &str, one: &Judged) -> Case {
-    let figure = one.figure();
-    let found = one.found.map_or("not claimed".to_owned(), |found| one.shown(found));
     let result = match one.holds {
         Some(true) => Result::Passed,
-        Some(false) => Result::Failed(format!("{figure} is {found}, its bound is {}", one.shown(one.bound))),
-        None => Result::Skipped(format!("{figure}: {} samples are too few", one.samples)),
+        Some(false) => Result::Failed(one.deviation()),
+        None => Result::Skipped(format!("{}: {} samples are too few", one.figure(), one.samples)),
     };
     Case { class: format!("{drill}.expect"), name: one.expectation(), seconds: 0.0, result }
 }

@@ -124,8 +124,7 @@ fn reason(trial: &Trial) -> &str {
 }
 
 fn missed(one: &Judged) -> String {
-    let found = one.found.map_or("nothing".to_owned(), |found| one.shown(found));
-    format!("{} was {found}, above its bound of {}.", one.figure(), one.shown(one.bound))
+    format!("{}.", one.deviation())
 }
 
 fn capital(word: &str) -> String {

@@ -226,18 +226,19 @@ pub(crate) fn run(_: &Path, _: Name, command: &Sim) -> Result<ExitCode, Failure>
                     u64::MAX
                 )));
             }
+            let whole = Shard { first: *seed, seeds: *seeds };
             let shard = match (shards, index) {
-                (None, _) => Ok(Shard { first: *seed, seeds: *seeds }),
-                (Some(shards), Some(index)) => Shard::new(*seed, *seeds, *index, *shards),
+                (None, _) => Ok(whole),
+                (Some(shards), Some(index)) => Shard::new(whole, *index, *shards),
                 (Some(shards), None) if *index_from_env => {
                     obol_campaign::index_from(|name| std::env::var(name).ok())
-                        .and_then(|index| Shard::new(*seed, *seeds, index, *shards))
+                        .and_then(|index| Shard::new(whole, index, *shards))
                 }
                 (Some(_), None) => {
                     return Err(Failure::refused("--shards needs --index, or --index-from-env"));
                 }
             };
-            run_campaign(shard.map_err(Failure::refused)?, keep, *json)
+            run_campaign(shard.map_err(Failure::refused)?, whole, keep, *json)
         }
         Sim::Merge { reports, json } => merge(reports, *json),
         Sim::Replay { what, mutant } => replay(what, mutant.as_deref()),
@@ -273,7 +274,12 @@ fn commit() -> String {
     )
 }
 
-fn run_campaign(Shard { first, seeds }: Shard, keep: &Path, as_json: bool) -> Result<ExitCode, Failure> {
+fn run_campaign(
+    Shard { first, seeds }: Shard,
+    of: Shard,
+    keep: &Path,
+    as_json: bool,
+) -> Result<ExitCode, Failure> {
     // Now, not after hours.
     if !keep.is_dir() {
         return Err(Failure::refused(format_args!("--out {}: there is no such directory", keep.display())));
@@ -287,7 +293,7 @@ fn run_campaign(Shard { first, seeds }: Shard, keep: &Path, as_json: bool) -> Re
         }
     };
     let build = obol_campaign::build().map_err(Failure::failed_at(Path::new("/proc/self/exe")))?;
-    let options = Options { build, seeds, first, threads: threads(), plant: ActiveMutant::NONE };
+    let options = Options { build, seeds, first, of, threads: threads(), plant: ActiveMutant::NONE };
     let report = obol_campaign::campaign(&options, &progress);
     let said = output::json_or(as_json, &report, print);
     for (number, v) in report.failures.iter().enumerate() {

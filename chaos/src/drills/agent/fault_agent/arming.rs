@@ -46,6 +46,7 @@ impl FaultAgent<'_> {
         let ending = arm.injections.iter().filter_map(|injection| injection.whom.as_ref()).filter(restarted);
         self.ending = ending.map(|whom| Process { pid: whom.pid, started: whom.started }).collect();
         let mut record = Record::new((me.pid, me.started), arm.restart);
+        let mut stalled = BTreeSet::new();
         for injection in arm.injections {
             let kind = faults::ordered(&injection.fault)
                 .ok_or_else(|| format!("this fault agent has no fault {:?}", injection.fault))?;
@@ -56,6 +57,7 @@ impl FaultAgent<'_> {
                 program: self.program,
                 allowed: &arm.allowed,
                 held: injection.whom.as_ref().map(hold).transpose()?,
+                stalled: &mut stalled,
                 record: &mut record,
             };
             let armed = kind.arm(&injection, arming)?;

@@ -89,3 +89,46 @@ fn a_fault_agent_that_says_nothing_is_not_waited_for_twice_as_long_as_its_faults
     assert_eq!(runner.undo(lasts, &Trial { stamps, ..Trial::default() }).expect("silent"), [""; 0]);
     assert_eq!(runner.system.left, [lasts]);
 }
+
+#[test]
+fn hosts_are_crashed_once_whatever_a_run_asks_for() {
+    let (drill, _) = drillfile::load("host-crash").expect("a drill that ships");
+    let refused = |drill: &Drill, count| crashes_once(drill, count).map_err(|error| error.to_string());
+    assert_eq!((drill.repeat.warmup, refused(&drill, 1)), (0, Ok(())));
+    let mut warm = drill.clone();
+    warm.repeat.warmup = 1;
+    let mut twice = drill.clone();
+    twice.steps.push(drill.steps[0].clone());
+    for (drill, count, says) in [
+        (&drill, 5, "1 steps crash hosts, in 5 repetitions"),
+        (&warm, 1, "1 steps crash hosts, in 2 repetitions"),
+        (&twice, 1, "2 steps crash hosts, in 1 repetitions"),
+    ] {
+        let why = refused(drill, count).expect_err("a second crash");
+        assert!(why.contains("crashed once") && why.contains(says), "{why}");
+    }
+    let (other, _) = drillfile::load("triple-loss").expect("a drill that ships");
+    assert_eq!(refused(&other, 1000), Ok(()));
+    // A run asks that before it does anything else.
+    let profile = Profile::builtin("laptop").expect("a profile");
+    let options = Options { count: Some(5), ..Options::new(PathBuf::new()) };
+    let error = crate::drills::simulate(&drill, profile, ActiveMutant::NONE, &options, |_| true);
+    assert!(error.expect_err("refused").to_string().contains("crashed once"));
+}
+
+#[test]
+fn only_a_host_whose_stamp_has_no_error_was_crashed() {
+    let stamp = |host, error: Option<&str>| Stamp {
+        name: "host".to_owned(),
+        at: 1,
+        error: error.map(str::to_owned),
+        host,
+        clock_error: 0,
+    };
+    let stamps = [stamp(1, None), stamp(2, Some("it failed")), stamp(4, None)];
+    // The third host has not answered, and the fourth has another fault.
+    let hosts = BTreeSet::from([1, 2, 3]);
+    let said = |cut| crash_remarks(&hosts, &stamps, cut);
+    assert_eq!(said(false), [format!("host 1 was crashed: {BY_OPERATOR}")]);
+    assert_eq!(said(true), [format!("host 1 may have crashed: {BY_OPERATOR}")]);
+}
