@@ -74,6 +74,28 @@ fn a_death_that_a_kernel_reported_is_not_forgotten() {
     assert!([dead, replaced].iter().all(|who| cluster.view(1).member(*who).is_none()));
 }
 
+/// The suspicion ends before the leader can decide. It owes the slot, and proposes it again; its fences are
+/// on the way meanwhile, and a second CAS of the same label would be taken for the first.
+#[test]
+fn a_leader_that_proposes_again_does_not_post_fences_that_are_on_the_way() {
+    let mut cluster = cluster();
+    // Otherwise it adopts what its own memory has accepted.
+    cluster.lost_swaps.push((0, 0));
+    cluster.slow_swaps = (3..6).map(|agent| (0, agent, 0)).collect();
+    let [accuser, accused, _] = members(&cluster, [3, 4, 5]);
+    let (evidence, reason) = (Evidence::Suspicion, Reason::Heartbeat);
+    cluster.send_to(0, &Message::Notice { accuser, accused, reason, evidence }.encode());
+    cluster.run(LONG);
+    let before = cluster.view(0).id;
+    cluster.lost_swaps.clear();
+    cluster.run(Nanos::from_millis(200));
+    assert!(
+        cluster.view(0).id > before && cluster.view(0).member(accused).is_some(),
+        "it has proposed again"
+    );
+    assert!(cluster.slow_swaps.iter().all(|slow| slow.2 == 1), "{:?}", cluster.slow_swaps);
+}
+
 #[test]
 fn a_coordinator_that_ran_again_is_not_removed_later() {
     let mut cluster = cluster();
