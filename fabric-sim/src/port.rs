@@ -123,7 +123,7 @@ impl Fabric for Port<'_> {
 
     fn publish_cleared(&mut self, base: ViewId) {
         let at = self.core.layout.view() + offset_of!(ViewHead, cleared) as u32;
-        self.core.store(self.me, at, base.0);
+        self.core.nodes[self.me as usize].word(at).fetch_max(base.0, Ordering::Release);
     }
 
     fn publish_incarnation(&mut self, incarnation: Incarnation) {
