@@ -6,7 +6,7 @@ use super::node::{Permit, State, page_words};
 use super::ops::Order;
 use core::mem::offset_of;
 use core::ops::Range;
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicU64, Ordering};
 use obol_fabric::contract::{Fabric, Group, Remote, SeatStatus, Token};
 use obol_fabric::host::reader;
 use obol_fabric::layout::{Header, ViewHead};
