@@ -75,12 +75,23 @@ impl Statements {
     pub(crate) fn allow(&self, view: &View, own: Incarnation, words: &Words) -> bool {
         let Some(drift_ppm) = self.drift_ppm else { return false };
         // The order of the reads is that of the rule.
-        let cleared = self.regions().map(|region| region.reader().cleared()).max().unwrap_or_default();
+        let clears = self.regions().filter_map(|region| {
+            let cleared = region.reader().cleared();
+            (cleared >= view.base && shows_side(region, view)).then_some(cleared)
+        });
+        let cleared = clears.max().unwrap_or_default();
         let Some(page) = page::load(words) else { return false };
         let fence = page::fenced(words);
         let now = clock::now();
         Reading { view, cleared, own, page, fence, now }.is_active(drift_ppm, ActiveMutant::NONE)
     }
+}
+
+/// Whether a region's owner follows the same side of every recovery as this view. A CLEAR of the other
+/// side says nothing of the leases of this one.
+fn shows_side(region: &Observed, view: &View) -> bool {
+    let shown = region.reader().view().and_then(|(_, frame)| View::from_frame(&frame));
+    shown.is_some_and(|shown| shown.retired == view.retired)
 }
 
 #[cfg(test)]
@@ -262,6 +273,25 @@ mod tests {
         assert_eq!(host.shows(), (host.id(2), [false, false, true]));
         host.coordinator = coordinate(&host.site);
         assert_eq!(host.shows(), (host.id(2), [false, false, true]));
+    }
+
+    #[test]
+    fn a_clear_of_the_other_side_of_a_recovery_does_not_count() {
+        let mut host = host_with_lease();
+        host.clear(1);
+        let [_, next, other] = host.views.clone();
+        let is_active = |host: &Host| {
+            let own = crate::OwnView { view: std::sync::Arc::new(next.clone()), own: host.own };
+            host.handle().active(&own)
+        };
+        let other = View { retired: [1].into_iter().collect(), ..other };
+        for (shown, counts) in [(&next, true), (&other, false)] {
+            let layout = host.site.cluster.layout();
+            assert!(reader::publish_view(&host.coordinator, layout, shown.id, &shown.to_frame()));
+            assert_eq!(is_active(&host), counts);
+        }
+        host.clear(2);
+        assert!(!is_active(&host), "a later one neither");
     }
 
     #[test]

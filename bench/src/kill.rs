@@ -3,7 +3,7 @@
 
 use obol_fabric::host::clock;
 use obol_fabric::{Incarnation, Instant, Name, ViewId};
-use obol_membership::View;
+use obol_membership::{Kind, View};
 use obol_observe::timeline::{History, Phases};
 use obol_observe::{ObservedEvent, Observer, Process};
 use obol_term::output::Failure;
@@ -56,7 +56,10 @@ impl Kill {
     pub(super) fn of(victim: Name, processes: impl IntoIterator<Item = Process>) -> Result<Self, Failure> {
         let alive = processes.into_iter().filter(|process| process.alive);
         let (hit, others): (Vec<_>, Vec<_>) = alive.partition(|process| process.name == victim);
-        let survivors = others.iter().filter(|process| process.kind.acts()).map(|p| p.name).collect();
+        let of_kind = |kind| others.iter().filter(move |p| p.kind == kind).map(|p| p.name).collect();
+        let (programs, agents): (Vec<_>, Vec<_>) = (of_kind(Kind::App), of_kind(Kind::Agent));
+        // An agent's lease serves its programs alone.
+        let survivors = if programs.is_empty() { agents } else { programs };
         let hit = hit.into_iter().next();
         let victim = hit.ok_or_else(|| Failure::Failed(format!("{victim} does not run")))?;
         Ok(Self { victim, survivors })
@@ -146,7 +149,7 @@ mod tests {
     use super::*;
     use obol_fabric::{Address, Nanos};
     use obol_membership::recorder::{EventKind, Record, Stamped};
-    use obol_membership::view::{Departed, Kind};
+    use obol_membership::view::Departed;
 
     fn seen(process: &str, kind: Kind, what: EventKind, at: u64, a: u64) -> ObservedEvent {
         let record = Record { kind: what, reason: 1, a, b: 0 };
@@ -168,6 +171,19 @@ mod tests {
         fn view(&mut self) -> Option<Arc<View>> {
             Some(Arc::clone(&self.view))
         }
+    }
+
+    #[test]
+    fn a_failover_is_over_with_the_programs_and_with_agents_only_where_there_is_no_program() {
+        let name = |text| Name::new(text).expect("a name");
+        let survivors = |processes: &[(&str, Kind)]| {
+            let alive = |&(text, kind)| Process { alive: true, ..Process::missing(name(text), kind) };
+            Kill::of(name("node-2"), processes.iter().map(alive)).ok().map(|kill| kill.survivors)
+        };
+        let hosts = [("coord-1", Kind::Coordinator), ("node-1", Kind::Agent), ("node-2", Kind::Agent)];
+        assert_eq!(survivors(&hosts), Some(vec![name("node-1")]));
+        let all = [&hosts[..], &[("app-1", Kind::App)]].concat();
+        assert_eq!(survivors(&all), Some(vec![name("app-1")]));
     }
 
     #[test]

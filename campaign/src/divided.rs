@@ -5,7 +5,6 @@
 use super::driver::Driver;
 use super::marks::Mark;
 use super::oracle::{Verdict, broken};
-use obol_membership::view::Reason;
 use obol_rng::Rng;
 
 /// For how long the network fails, in link timeouts: long enough for every link to be judged.
@@ -16,8 +15,6 @@ const CALM_TIMEOUTS: u64 = 8;
 const BROKEN_TIMEOUTS: u64 = 3;
 /// After how many periods of a notice a suspicion that is not repeated has to be forgotten.
 const UNREPEATED_PERIODS: u64 = 6;
-/// After how many more heartbeats a member is heard.
-const HEARD_PERIODS: u64 = 3;
 /// Steps between two checks whether all know of a decision.
 const POLL_INTERVAL: u32 = 64;
 
@@ -153,7 +150,7 @@ pub(super) fn closed_hosts(driver: &mut Driver) -> Verdict {
 }
 
 /// The second coordinator alone is told of a suspicion that is wrong and not repeated, and leads later:
-/// the suspected member stays. If a death was reported, the coordinator has to hear the member first.
+/// the suspected member stays.
 pub(super) fn told_once(driver: &mut Driver) -> Verdict {
     let acceptors = driver.acceptors();
     let all_inside = acceptors.len() > 2 && acceptors.iter().all(|n| driver.is_inside(*n));
@@ -163,13 +160,8 @@ pub(super) fn told_once(driver: &mut Driver) -> Verdict {
     };
     let Some(second) = acceptors.iter().copied().filter(|n| *n > leader).min() else { return Ok(()) };
     let address = driver.cluster.address(accused);
-    let mut rng = Rng::new(driver.scenario.seed ^ 0x701d_0ace_0000_0000);
-    let is_heard = driver.scenario.rough.multicast_loss_permille == 0;
-    let reason = if is_heard && rng.coin() { Reason::Deadbeat } else { Reason::Heartbeat };
-    driver.accuse_once(accused, second, reason);
-    let timing = driver.scenario.config.timing;
-    let heard = if reason == Reason::Deadbeat { HEARD_PERIODS * timing.link_every.0 } else { 0 };
-    let end = driver.cluster.now() + UNREPEATED_PERIODS * timing.notice_every.0 + heard;
+    driver.accuse_once(accused, second);
+    let end = driver.cluster.now() + UNREPEATED_PERIODS * driver.scenario.config.timing.notice_every.0;
     while driver.cluster.now() < end && driver.step()? {}
     let died = driver.cluster.address(leader);
     driver.kill(leader)?;
@@ -181,8 +173,7 @@ pub(super) fn told_once(driver: &mut Driver) -> Verdict {
         broken!(21, driver.cluster.now(), "{what}")?;
     }
     if !names(driver, died) {
-        let death = reason == Reason::Deadbeat;
-        driver.oracle.marks.hit(if death { Mark::ToldOfDeath } else { Mark::ToldOnce });
+        driver.oracle.marks.hit(Mark::ToldOnce);
     }
     driver.restart(leader)
 }

@@ -170,8 +170,6 @@ named_enum! {
         /// The next leader alone had been told of a suspicion that nobody repeated, the leader died, and the
         /// suspected member stayed.
         ToldOnce = "told_once",
-        /// The same, of a death without a proof, and the next leader heard the member.
-        ToldOfDeath = "told_of_death",
         /// The time line of a failover was complete, and its phases were checked.
         TimelineWhole = "timeline_whole",
         /// The time line of a failover was incomplete, and gave no phases.

@@ -6,7 +6,7 @@ use super::node::{Permit, State, page_words};
 use super::ops::Order;
 use core::mem::offset_of;
 use core::ops::Range;
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicU64, Ordering};
 use obol_fabric::contract::{Fabric, Group, Remote, SeatStatus, Token};
 use obol_fabric::host::reader;
 use obol_fabric::layout::{Header, ViewHead};
@@ -123,7 +123,7 @@ impl Fabric for Port<'_> {
 
     fn publish_cleared(&mut self, base: ViewId) {
         let at = self.core.layout.view() + offset_of!(ViewHead, cleared) as u32;
-        self.core.store(self.me, at, base.0);
+        self.core.nodes[self.me as usize].word(at).fetch_max(base.0, Ordering::Release);
     }
 
     fn publish_incarnation(&mut self, incarnation: Incarnation) {

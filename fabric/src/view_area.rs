@@ -31,10 +31,11 @@ pub(crate) fn publish(area: &[AtomicU64], id: ViewId, bytes: &[u8]) -> bool {
     true
 }
 
-/// Publishes the latest CLEAR. Only the owner may call this.
+/// Publishes a CLEAR, unless an earlier life of the owner knew a later one. Only the owner may call
+/// this.
 pub(crate) fn publish_cleared(area: &[AtomicU64], base: ViewId) {
     if let Some(word) = area.get(CLEARED) {
-        word.store(base.0, Ordering::Release);
+        word.fetch_max(base.0, Ordering::Release);
     }
 }
 

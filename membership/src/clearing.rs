@@ -149,10 +149,25 @@ pub struct Clearing {
     /// When even holders that the log does not name are clear; set if the log has a gap.
     blind_until: Option<Instant>,
     round: u32,
+    /// The labels of the fences that are posted: one CAS of each at a time, because a CAS is judged by
+    /// its own prediction.
+    in_flight: BTreeSet<u16>,
     fan_out: Option<FanOut>,
 }
 
 impl Clearing {
+    const fn new(base: ViewId, round: u32, now: Instant) -> Self {
+        Self {
+            base,
+            began: now,
+            holders: Vec::new(),
+            blind_until: None,
+            round,
+            in_flight: BTreeSet::new(),
+            fan_out: None,
+        }
+    }
+
     /// The fences for a view that is being proposed: `base` is its slot, the one after the newest
     /// view. [`Self::raise_all`] posts them. A fence only revokes, so it may precede the decision;
     /// see `docs/design/leases.md` for who makes sure that the slot is decided. `None` if the
@@ -166,8 +181,7 @@ impl Clearing {
     ) -> Option<Self> {
         let mut holders = BTreeMap::new();
         known.log.range(known.cleared, base)?.for_each(|entry| collect(&entry.view, &mut holders));
-        let mut early =
-            Self { base, began: now, holders: Vec::new(), blind_until: None, round, fan_out: None };
+        let mut early = Self::new(base, round, now);
         for (label, (incarnation, collected)) in (0..).zip(holders) {
             let Collected { page, readers, .. } = collected;
             let state = State::Outstanding(known.fence_of(incarnation));
@@ -178,7 +192,7 @@ impl Clearing {
     }
 
     /// Posts all fences, once.
-    pub fn raise_all<F: Fabric>(&self, config: &Config, fabric: &mut F) {
+    pub fn raise_all<F: Fabric>(&mut self, config: &Config, fabric: &mut F) {
         (0..self.holders.len()).for_each(|at| self.raise(at, config, fabric));
     }
 
@@ -201,8 +215,7 @@ impl Clearing {
         let wait = lengthened(view.wait, if undrifted { 0 } else { config.timing.drift_ppm });
         let learned_base = log.get(base).map_or(newest.learned, |entry| entry.learned);
         let from = if config.mutant.has(Mutant::ForgetOlderHolders) { ViewId(base.0 - 1) } else { cleared };
-        let mut clearing =
-            Self { base, began: now, holders: Vec::new(), blind_until: None, round, fan_out: None };
+        let mut clearing = Self::new(base, round, now);
         match log.range(from, base) {
             None => clearing.blind_until = Some(learned_base + wait),
             Some(entries) => {
@@ -240,7 +253,7 @@ impl Clearing {
     /// are missing.
     fn continue_with<F: Fabric>(&mut self, early: Self, config: &Config, fabric: &mut F) {
         assert_eq!(early.base, self.base, "only fences for this base count");
-        self.round = early.round;
+        (self.round, self.in_flight) = (early.round, early.in_flight);
         let mut labels = early.holders.len() as u16;
         let raised: BTreeMap<Address, Holder> =
             early.holders.into_iter().map(|holder| (holder.page, holder)).collect();
@@ -248,7 +261,10 @@ impl Clearing {
             let holder = &mut self.holders[at];
             if let Some(early) = raised.get(&holder.page) {
                 (holder.label, holder.state) = (early.label, early.state);
-                (holder.through, holder.postponed) = (early.through, early.postponed);
+                // Of several holders of the page, the one that posted the next fence.
+                if holder.incarnation == early.incarnation {
+                    (holder.through, holder.postponed) = (early.through, early.postponed);
+                }
             } else {
                 holder.label = labels;
                 labels += 1;
@@ -377,13 +393,14 @@ impl Clearing {
     }
 
     /// Posts the fence of a holder that is not clear.
-    fn raise<F: Fabric>(&self, at: usize, config: &Config, fabric: &mut F) {
+    fn raise<F: Fabric>(&mut self, at: usize, config: &Config, fabric: &mut F) {
         let holder = &self.holders[at];
         let State::Outstanding(guess) = holder.state else { return };
         let fence = Remote { at: holder.place(), offset: config.layout.fence() };
         let lowers = guess >= self.base && !config.mutant.has(Mutant::ForgetOlderHolders);
         assert!(!lowers, "a fence at {guess:?} is raised to {:?} only", self.base);
         let token = tokens::pack(Part::Fence, holder.label, self.round);
+        assert!(self.in_flight.insert(holder.label), "one fence of a label is posted at a time");
         if config.mutant.has(Mutant::FenceByWrite) {
             fabric.write(fence, &self.base.0.to_le_bytes(), token);
         } else {
@@ -393,7 +410,7 @@ impl Clearing {
 
     /// Takes the completion of a fence.
     pub fn complete<F: Fabric>(&mut self, done: Labelled<'_>, config: &Config, fabric: &mut F) {
-        if done.round != self.round {
+        if done.round != self.round || !self.in_flight.remove(&done.peer) {
             return;
         }
         let waits = |holder: &Holder| match holder.state {

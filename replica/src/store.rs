@@ -6,6 +6,7 @@ use crate::{ReplicaError, area, named};
 use obol_fabric::host::{Waker, clock};
 use obol_fabric::{Endpoint, Name, Nanos};
 use obol_node::Site;
+use obol_node::endpoint::EndpointError;
 use obol_smr::{
     BeginError, CLIENT_PREFIX, Client, Detector, Guard, Operation, PAYLOAD_BYTES_MAX, REPLICA_PREFIX,
     ReplicaState, Service,
@@ -275,6 +276,11 @@ impl Queue<'_> {
                 self.sent
                     .drain()
                     .for_each(|(_, call)| call.answer(Err(CallError::Unknown(error.to_string()))));
+                if matches!(error, ReplicaError::Endpoint(EndpointError::Release { .. })) {
+                    // No later client of this program is admitted either.
+                    let _ = shared.ended.set(error.to_string());
+                    return;
+                }
                 std::thread::park_timeout(PAUSE);
             }
         }

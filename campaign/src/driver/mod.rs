@@ -571,17 +571,17 @@ impl Driver {
         self.cluster.suspect(node, seat);
     }
 
-    /// A notice that a member is suspected for this reason arrives at one coordinator, and is not repeated.
-    pub(crate) fn accuse_once(&mut self, accused: u32, to: u32, reason: Reason) {
+    /// A notice that a member is suspected arrives at one coordinator, and is not repeated.
+    pub(crate) fn accuse_once(&mut self, accused: u32, to: u32) {
         use obol_fabric::{Evidence, Fabric};
         let at = self.cluster.address(accused);
         let members = &self.oracle.newest().members;
         let Some(accused) = members.iter().find(|m| m.address == at).map(|m| m.incarnation) else { return };
         let accuser = members.iter().find(|m| m.address.region != to && m.incarnation != accused);
         let Some((from, accuser)) = accuser.map(|m| (m.address.region, m.incarnation)) else { return };
-        let evidence = Evidence::Suspicion;
+        let (reason, evidence) = (Reason::Heartbeat, Evidence::Suspicion);
         let bytes = wire::Message::Notice { accuser, accused, reason, evidence }.encode();
-        self.log(format_args!("coordinator {to} alone is told that {accused:?} is suspected: {reason:?}"));
+        self.log(format_args!("coordinator {to} alone is told that {accused:?} is suspected"));
         self.cluster.with_machine(from, |_, _, port| port.send(Address::region(to), &bytes));
     }
 

@@ -368,11 +368,16 @@ impl Fabric for Endpoint {
         let here = |program: Address| Address { host: 0, port: 0, ..program };
         // Those with a core of their own have seat 0, and the slice that the core asked for.
         let seated = programs.filter(|program| program.seat != 0).map(here);
-        for program in seated.take(SHORT_SLICES_MAX) {
+        let mut slices = 0;
+        for program in seated {
             // As in `announce`: only now is it known that this one is not the one that dies. Its agent
             // takes the slice back.
             if let Ok((region, _)) = self.transport.regions().reach(program) {
                 set_slice(region, program.seat, Slice::Short);
+                slices += 1;
+                if slices == SHORT_SLICES_MAX {
+                    break;
+                }
             }
         }
         self.cluster.table.wake_programs();

@@ -52,19 +52,25 @@ pub(crate) fn waiter(word: &AtomicU32, expected: u32) -> Waiter {
 
 /// Blocks while every word holds its expected value, for at most `timeout`. Uses at most
 /// [`WAITV_MAX`] words and ignores the rest. May return early, also for a signal: check again. A
-/// word that is no longer mapped ends the wait at once; the kernel never writes to it.
-pub(crate) fn waitv(waiters: &[Waiter], timeout: Nanos) {
+/// word that is no longer mapped ends the wait at once; the kernel never writes to it. False if this
+/// process has not got the call.
+pub(crate) fn waitv(waiters: &[Waiter], timeout: Nanos) -> bool {
     let waiters = &waiters[..waiters.len().min(WAITV_MAX)];
     let until = clock::futex_deadline(timeout);
-    // Every error is an early return.
-    let _ = call_waitv(waiters, Some(&until));
+    // Every other error is an early return.
+    !call_waitv(waiters, Some(&until)).is_err_and(|error| is_missing(&error))
+}
+
+/// Whether the kernel has no such call, or a filter refuses it.
+fn is_missing(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM))
 }
 
 /// Whether this kernel has `futex_waitv` (Linux 5.16).
 pub(crate) fn probe() -> io::Result<()> {
     // A kernel that supports the call rejects an empty array with EINVAL.
     match call_waitv(&[], None) {
-        Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => Err(error),
+        Err(error) if is_missing(&error) => Err(error),
         _ => Ok(()),
     }
 }
@@ -77,4 +83,27 @@ fn call_waitv(waiters: &[Waiter], until: Option<&libc::timespec>) -> io::Result<
         libc::syscall(libc::SYS_futex_waitv, waiters.as_ptr(), count, 0, until, libc::CLOCK_MONOTONIC)
     };
     if woken < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+pub(crate) mod test {
+    /// Makes the kernel refuse `futex_waitv` to this thread, as the filter of a container may.
+    pub(crate) fn refuse_waitv() {
+        let step = |code: u32, otherwise, k| libc::sock_filter { code: code as u16, jt: 0, jf: otherwise, k };
+        let refused = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+        let mut filter = [
+            step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+            step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, libc::SYS_futex_waitv as u32),
+            step(libc::BPF_RET | libc::BPF_K, 0, refused),
+            step(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
+        ];
+        let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+        // SAFETY: the kernel copies the filter, which is borrowed until the call returns. It applies to
+        // this thread.
+        let set = unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+                && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) == 0
+        };
+        assert!(set, "{}", std::io::Error::last_os_error());
+    }
 }

@@ -274,7 +274,7 @@ pub fn publish_view(words: &[AtomicU64], layout: &Layout, id: ViewId, bytes: &[u
     view_area::publish(area.unwrap_or_default(), id, bytes)
 }
 
-/// Publishes the latest CLEAR beside the view, for [`Reader::cleared`].
+/// Publishes a CLEAR beside the view, for [`Reader::cleared`]. It never goes back.
 pub(crate) fn publish_cleared(words: &[AtomicU64], layout: &Layout, base: ViewId) {
     let area = memory::span(words, layout.view(), size_of::<ViewHead>());
     view_area::publish_cleared(area.unwrap_or_default(), base);
@@ -292,6 +292,7 @@ mod tests {
         let reader = Reader::new(&words, &layout);
         assert_eq!((reader.view(), reader.cleared()), (None, ViewId::GENESIS), "there is none yet");
         publish_cleared(&words, &layout, ViewId(3));
+        publish_cleared(&words, &layout, ViewId(2));
         assert!(publish_view(&words, &layout, ViewId(4), b"four"));
         assert_eq!(reader.view(), Some((ViewId(4), b"four".to_vec())));
         assert_eq!((reader.view_id(), reader.cleared()), (Some(ViewId(4)), ViewId(3)));

@@ -27,6 +27,9 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use zerocopy::IntoBytes as _;
 
+/// How often a process that can wait on one word alone looks for what coordinators have stated.
+const NEWS_INTERVAL: Nanos = Nanos::from_millis(5);
+
 /// A mapped region. Clones share the mapping.
 #[derive(Clone, Debug)]
 pub struct Region {
@@ -432,7 +435,10 @@ impl Region {
             if changes != last_seen || left == Nanos::ZERO {
                 return changes;
             }
-            futex::waitv(&counts.map(|(count, seen)| futex::waiter(count, seen)), left);
+            if !futex::waitv(&counts.map(|(count, seen)| futex::waiter(count, seen)), left) {
+                let [(announced, seen), _] = counts;
+                futex::wait(announced, seen, Some(left.min(NEWS_INTERVAL)));
+            }
         }
     }
 
@@ -485,6 +491,34 @@ mod tests {
             Endpoint::open(&cluster, owner(number), Wait::Block).expect("opened");
         }
         cluster
+    }
+
+    #[test]
+    fn a_process_that_can_wait_on_one_word_alone_sleeps_until_there_is_news() {
+        let root = Root::new();
+        let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+        let agent = Endpoint::open(&cluster, owner(8), Wait::Block).expect("opened");
+        let (region, seen) = (agent.region(), agent.region().changes(&cluster));
+        let sleeps = || {
+            let status = std::fs::read_to_string("/proc/thread-self/status").expect("there");
+            let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            line.expect("a count").trim().parse::<u64>().expect("a number")
+        };
+        let (told, tells) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let (region, cluster) = (&region, &cluster);
+            let waiter = scope.spawn(move || {
+                futex::test::refuse_waitv();
+                let before = sleeps();
+                assert_eq!(region.wait_changed(cluster, seen, NEWS_INTERVAL), seen, "there is none");
+                assert!(sleeps() > before, "it spins");
+                told.send(()).expect("heard");
+                region.wait_changed(cluster, seen, Nanos::from_secs(1000))
+            });
+            tells.recv().expect("it has waited");
+            region.announce();
+            assert_eq!(waiter.join().expect("no panic"), seen + 1);
+        });
     }
 
     fn damage(cluster: &Cluster, number: u32, change: impl FnOnce(&mut Vec<u8>)) {

@@ -26,7 +26,6 @@ impl Coordinator {
         let Ok(message) = Message::decode(bytes) else {
             return fabric.count(Counter::DatagramsRefused, 1);
         };
-        self.heard(from, now);
         match message {
             Message::View { frame, cleared } => self.on_view(from, frame, cleared, now, fabric),
             Message::Step { id: _, cleared, step } => self.on_step(from, step, cleared, now, fabric),

@@ -119,7 +119,7 @@ impl Coordinator {
         );
     }
 
-    fn has_work(&self, now: Instant) -> bool {
+    pub(super) fn has_work(&self, now: Instant) -> bool {
         // A join makes no view of its own before that time, but is included in any earlier one:
         // joins may share a view.
         let joins = !self.peer.timers.is_set(Timer::Joins) && self.requests.has_joins(self.view());
@@ -213,11 +213,10 @@ impl Coordinator {
         fabric.record(Record::new(EventKind::Propose, next.id.0, 0));
         self.note_proposed(now);
         self.proposal = Some(Arc::clone(&next));
-        if let Some(early) = self.early_clearing(&next, now) {
-            self.early = Some(early);
-        }
-        let (early, config) = (self.early.as_ref().filter(|early| early.base() >= next.id), self.peer.config);
-        let raise = |fabric: &mut F| early.into_iter().for_each(|early| early.raise_all(&config, fabric));
+        let (early, config) = (self.early_clearing(&next, now), self.peer.config);
+        // Those of an earlier proposal for the slot are posted.
+        let begun = early.map(|early| self.early.insert(early));
+        let raise = |fabric: &mut F| begun.into_iter().for_each(|early| early.raise_all(&config, fabric));
         let outcome = self.engine.accept(frame, raise, fabric);
         self.outcome(outcome, now, fabric);
     }

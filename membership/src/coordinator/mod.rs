@@ -515,7 +515,9 @@ impl Machine for Coordinator {
             self.found(found, now, fabric);
         }
         if self.peer.timers.is_due(Timer::Poll, now) {
-            self.prepare_view();
+            if self.engine.phase() == Phase::Prepared(false) && !self.has_work(now) {
+                self.prepare_view();
+            }
             self.poll_views(now, fabric);
         }
         self.request_join(now, fabric);

@@ -20,10 +20,7 @@ pub(super) enum Holds {
     Until(Instant),
     /// As long as this process's own detector finds the member stalled.
     WhileStalled,
-    /// The fabric reported the death without a proof: until the member is heard at that time or later,
-    /// when nothing can arrive any more that it sent before.
-    UntilHeard(Instant),
-    /// The death is proved, or there is a later process in its place.
+    /// A kernel reported the death, or there is a later process in its place.
     ForEver,
 }
 
@@ -53,16 +50,14 @@ impl Coordinator {
         let timing = self.peer.config.timing;
         let own = by.accuser == self.incarnation().unwrap_or_default();
         let believes = self.peer.config.mutant.has(Mutant::BelieveForEver);
-        let unrepeated = now + timing.notice_every.saturating_mul(NOTICE_PERIODS);
-        let holds = if self.proofs.contains(&accused) || by.reason == Reason::Replaced || believes {
+        let is_known = matches!(by.reason, Reason::Deadbeat | Reason::Replaced);
+        let holds = if self.proofs.contains(&accused) || is_known || believes {
             Holds::ForEver
-        } else if by.reason == Reason::Deadbeat {
-            Holds::UntilHeard(unrepeated)
         } else if own && evidence != Evidence::Silence {
             Holds::WhileStalled
         } else {
             // The fabric reports neither the end of a silence nor that it lasts.
-            Holds::Until(unrepeated)
+            Holds::Until(now + timing.notice_every.saturating_mul(NOTICE_PERIODS))
         };
         // What may be wrong is spread by its accuser alone, or else two coordinators would remind each
         // other for ever.
@@ -89,11 +84,7 @@ impl Coordinator {
                 Record { kind: EventKind::Notice, reason: by.reason as u8, a: accused.0, b: by.accuser.0 };
             fabric.record(record);
         }
-        // Coordinators that repeat the same death must not keep each other from hearing the member.
-        let again = |known: &Suspicion| {
-            matches!((known.holds, suspicion.holds), (Holds::UntilHeard(_), Holds::UntilHeard(_)))
-        };
-        if known.is_none_or(|known| known.holds <= suspicion.holds && !again(known)) {
+        if known.is_none_or(|known| known.holds <= suspicion.holds) {
             self.suspects.insert(accused, suspicion);
         }
         true
@@ -138,20 +129,6 @@ impl Coordinator {
         }
     }
 
-    /// A datagram came from this address: a death of the member there that was reported without a
-    /// proof, for instance because a connection broke, was none.
-    pub(super) fn heard(&mut self, from: Address, now: Instant) {
-        let (view, notices) = (&self.log.newest().view, &mut self.peer.notices);
-        self.suspects.retain(|who, known| {
-            let is_due = matches!(known.holds, Holds::UntilHeard(since) if since <= now);
-            let lives = is_due && view.member(*who).is_some_and(|member| member.address == from);
-            if lives {
-                notices.retract(*who);
-            }
-            !lives
-        });
-    }
-
     /// Drops what this process's own detector found in members that it does not watch any more.
     pub(super) fn retract_unwatched(&mut self) {
         let heartbeat = &self.peer.detectors.heartbeat;
@@ -174,7 +151,7 @@ impl Coordinator {
     pub(super) fn unrepeated_due(&self) -> Instant {
         let ends = self.suspects.values().filter_map(|known| match known.holds {
             Holds::Until(end) => Some(end),
-            Holds::WhileLinksAreDown | Holds::WhileStalled | Holds::UntilHeard(_) | Holds::ForEver => None,
+            Holds::WhileLinksAreDown | Holds::WhileStalled | Holds::ForEver => None,
         });
         ends.min().unwrap_or(Instant::NEVER)
     }

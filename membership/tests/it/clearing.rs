@@ -65,7 +65,7 @@ fn a_fence_clears_all_holders_of_its_page() {
     let (proofs, mut early_posts) = (BTreeSet::new(), Noted::default());
     let cleared = ViewId::GENESIS;
     let known = Known { log: &log, cleared, proofs: &proofs, suspected: &|_| false };
-    let early = Clearing::prepare(&known, last.base, 1, &config, now).expect("all holders are known");
+    let mut early = Clearing::prepare(&known, last.base, 1, &config, now).expect("all holders are known");
     early.raise_all(&config, &mut early_posts);
     log.push(last, now);
     let known = Known { log: &log, cleared, proofs: &proofs, suspected: &|_| false };

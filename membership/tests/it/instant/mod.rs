@@ -114,6 +114,8 @@ pub struct Cluster {
     pub cuts: Vec<(usize, usize)>,
     /// The nodes at which the CASes of a node fail, from and to.
     pub lost_swaps: Vec<(usize, usize)>,
+    /// CASes whose answers are on the way for ever, from and to, with their number so far.
+    pub slow_swaps: Vec<(usize, usize, usize)>,
     /// Nodes that the others cannot reach, though these reach them: over IP, their gateway is gone.
     pub closed: Vec<usize>,
     /// Connections that cannot be made, from and to: operations and datagrams fail in this direction,
@@ -190,7 +192,7 @@ impl Fabric for Posts<'_> {
     }
     fn publish_cleared(&mut self, base: ViewId) {
         let at = self.layout.view() + std::mem::offset_of!(layout::ViewHead, cleared) as u32;
-        word(self.memory, at).store(base.0, Ordering::Relaxed);
+        word(self.memory, at).fetch_max(base.0, Ordering::Relaxed);
     }
     fn publish_incarnation(&mut self, _: Incarnation) {}
     fn publish_unreachable(&mut self, coordinators: u64) {
@@ -262,6 +264,7 @@ impl Cluster {
             lose_multicast: false,
             cuts: Vec::new(),
             lost_swaps: Vec::new(),
+            slow_swaps: Vec::new(),
             closed: Vec::new(),
             refused: Vec::new(),
             programs: Vec::new(),
@@ -486,6 +489,11 @@ impl Cluster {
             }
             Post::Cas(r, expected, desired, token) => {
                 let linked = self.linked(from, r.at);
+                let is_slow = |slow: &&mut (usize, usize, usize)| linked == Ok(slow.1) && slow.0 == from;
+                if let Some((.., count)) = self.slow_swaps.iter_mut().find(is_slow) {
+                    *count += 1;
+                    return;
+                }
                 let linked = linked.and_then(|to| match self.lost_swaps.contains(&(from, to)) {
                     true => Err(LinkError::PeerDead),
                     false => Ok(to),

@@ -190,7 +190,7 @@ impl Leases {
         let mut fabric = Noted::default();
         let known = Known { log: &l.log, cleared: l.cleared, proofs: &l.proofs, suspected: &|_| false };
         l.early = Clearing::prepare(&known, base, l.round, &self.config, now);
-        if let Some(early) = &l.early {
+        if let Some(early) = &mut l.early {
             early.raise_all(&self.config, &mut fabric);
         }
         self.post(state, leader, fabric);
