@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_failover_is_over_with_the_programs_and_with_agents_only_where_there_is_no_program() {
-        let name = |text| Name::new(text).expect("a name");
+        let name = |text: &str| Name::new(text).expect("a name");
         let survivors = |processes: &[(&str, Kind)]| {
             let alive = |&(text, kind)| Process { alive: true, ..Process::missing(name(text), kind) };
             Kill::of(name("node-2"), processes.iter().map(alive)).ok().map(|kill| kill.survivors)

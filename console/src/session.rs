@@ -18,7 +18,7 @@ use obol_fabric::host::{clock, program};
 use obol_fabric::{Name, Nanos};
 use obol_node::ClusterLocation;
 use obol_node::{Site, ending};
-use obol_observe::annotations::{Acknowledgement, Mark};
+use obol_observe::annotations::Mark;
 use obol_observe::sampling::live::{Live, POLL_EVERY, Rate};
 use obol_observe::sampling::sample::Sample;
 use obol_observe::sampling::tape::Tape;
@@ -372,9 +372,9 @@ impl Session<'_> {
                 let mark = Mark::note(clock::now(), &text).map_err(|error| error.to_string());
                 Some(Event::Noted(self.note(mark)))
             }
-            Effect::Acknowledge { incident, fact } => {
+            Effect::Acknowledge(one) => {
                 let by = Who::this().name();
-                let mark = Mark::acknowledged(clock::now(), Acknowledgement { incident, by }, &fact);
+                let mark = Mark::acknowledged(clock::now(), one.acknowledge(by), &one.fact);
                 Some(Event::Noted(self.note(Ok(mark))))
             }
             Effect::Export => {

@@ -24,6 +24,14 @@ pub struct Advice {
     pub section: Option<String>,
 }
 
+impl Advice {
+    /// As it is said beside its reason, which may say by itself what to do.
+    #[must_use]
+    pub fn beside(self, reason: &str) -> Self {
+        Self { remedy: self.remedy.filter(|remedy| remedy != reason), ..self }
+    }
+}
+
 /// The advice beside each reason of the last snapshot, in their order. `events` are those of
 /// [`Observer::events`].
 pub fn of(observer: &Observer, snapshot: &Snapshot, events: &[ObservedEvent]) -> Vec<Advice> {

@@ -11,7 +11,7 @@ use crate::lines;
 use obol_fabric::{Instant, Name};
 use obol_node::{FileLock, Site};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::MetadataExt as _;
@@ -24,7 +24,7 @@ const FILE: &str = "marks";
 pub const CHARS_MAX: usize = 120;
 /// Most lines of one kind in the mark of a rollout of another host.
 const LINES_MAX: usize = 16;
-/// Most members that one annotation forgets.
+/// Most members in one annotation.
 pub const NAMES_MAX: usize = 64;
 /// The one before it.
 const OLD_FILE: &str = "marks.old";
@@ -63,6 +63,9 @@ pub struct Acknowledgement {
     pub incident: String,
     /// The operator's name.
     pub by: String,
+    /// Whom it is about, because consoles may give it another id. Empty if its id alone says which.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub names: BTreeSet<Name>,
 }
 
 /// The begin or end of a drill.
@@ -245,7 +248,9 @@ impl Mark {
                 && are_few(&rollout.compared)
                 && are_few(&rollout.wrong)
         };
-        let is_known = |known: &Acknowledgement| is_short(&known.incident) && is_short(&known.by);
+        let is_known = |known: &Acknowledgement| {
+            is_short(&known.incident) && is_short(&known.by) && known.names.len() <= NAMES_MAX
+        };
         let acknowledged = acknowledged.filter(is_known);
         Some(Self {
             at,
@@ -391,7 +396,12 @@ mod tests {
         assert_eq!(sent(&note), Some(Mark { at: 9, ..note.clone() }));
         let drill = Mark::drill(Instant(1), "freeze", Some("passed"));
         assert_eq!(sent(&drill), Some(Mark { at: 9, ..drill }));
-        let known = |by: &str| Acknowledgement { incident: "node-2".to_owned(), by: by.to_owned() };
+        let names: BTreeSet<Name> = Name::new("node-2").into_iter().collect();
+        let known = |by: &str| Acknowledgement {
+            incident: "node-2".to_owned(),
+            by: by.to_owned(),
+            names: names.clone(),
+        };
         let acknowledged = Mark::acknowledged(Instant(1), known("alice"), &"x".repeat(CHARS_MAX));
         assert_eq!(sent(&acknowledged), Some(Mark { at: 9, ..acknowledged }));
         let hostile = Mark { acknowledged: Some(known("a\nb")), ..note.clone() };

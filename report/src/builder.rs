@@ -143,10 +143,12 @@ impl Builder {
 
     /// Says what was dropped, if anything.
     fn gap(&self) -> Option<String> {
+        let incidents = self.parts.iter().map(|part| part.data.dropped_incidents()).sum();
         let counts = [
             (self.dropped_parts, "clusters with their events and annotations"),
             (self.dropped, "failovers"),
             (self.outages.dropped(), "outages"),
+            (incidents, "incidents"),
         ];
         let dropped: Vec<String> =
             counts.into_iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();

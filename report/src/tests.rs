@@ -439,6 +439,25 @@ fn a_long_recording_has_the_same_failovers_and_counts_in_bounded_memory() {
 }
 
 #[test]
+fn incidents_that_are_not_listed_are_counted() {
+    let lacks = |incidents: u64| {
+        let mut builder = Builder::new(samples::name("default"));
+        // Each lasts for 2 s, and the next one begins 3 s after that.
+        for n in 0..incidents * 5 {
+            let mut sample = samples::healthy(Instant(3_600_000_000_000 + n * 1_000_000_000));
+            if n % 5 < 3 {
+                sample.health = Health::Degraded;
+                sample.reasons = vec!["node-2 is frozen (stopped)".to_owned()];
+            }
+            builder.take(Arc::new(sample));
+        }
+        builder.finish().expect("samples").lacks().join("\n")
+    };
+    assert!(!lacks(100).contains("incidents"), "{}", lacks(100));
+    assert!(lacks(103).contains("3 incidents before those that are listed"), "{}", lacks(103));
+}
+
+#[test]
 fn of_many_clusters_the_newest_are_kept_and_the_report_says_so() {
     let mut builder = Builder::new(samples::name("default"));
     for n in 0..500 {

@@ -10,6 +10,7 @@ use obol_membership::metrics::Counter;
 use obol_node::fate;
 use obol_node::network::Fabric;
 use obol_observe::advice::{self, Advice};
+use obol_observe::annotations::Marks;
 use obol_observe::calendar::{self, age, iso, unix_now};
 use obol_observe::figures::total;
 use obol_observe::incidents::incident::Incident;
@@ -18,7 +19,7 @@ use obol_observe::process_json::ProcessJson;
 use obol_observe::pulse_json;
 use obol_observe::replacement::Replacement;
 use obol_observe::sampling::data::Data;
-use obol_observe::sampling::sample::{Cost, Sample};
+use obol_observe::sampling::sample::{Cost, MarkRow, Sample};
 use obol_observe::table;
 use obol_observe::{
     Gateway, Health, ObservedEvent, Observer, Snapshot, certificate_days, certificate_warning, examine_keys,
@@ -91,9 +92,16 @@ impl<'a> AdviceJson<'a> {
 }
 
 /// What consoles derive from the same.
-fn derived(snapshot: &Snapshot, events: &[ObservedEvent], advice: &[Advice]) -> (Data, Arc<Sample>) {
+fn derived(
+    dir: &Path,
+    snapshot: &Snapshot,
+    events: &[ObservedEvent],
+    advice: &[Advice],
+) -> (Data, Arc<Sample>) {
     let mut sample = Sample::new(snapshot.clone(), events, unix_now(), Cost::default());
     sample.advice = advice.to_vec();
+    // Notes are not needed for the health.
+    sample.marks = Marks::new(dir).news().unwrap_or_default().into_iter().map(MarkRow::from).collect();
     let (mut data, sample) = (Data::default(), Arc::new(sample));
     data.take(Arc::clone(&sample));
     (data, sample)
@@ -332,7 +340,9 @@ pub(crate) fn run(root: &Path, cluster: Name, args: &Status) -> Result<ExitCode,
     let events = observer.events();
     let replacement = Replacement::of(&observer, &snapshot, &events);
     let advice = advice::of(&observer, &snapshot, &events);
-    let (data, sample) = derived(&snapshot, &events, &advice);
+    let (data, sample) = derived(observer.cluster().dir(), &snapshot, &events, &advice);
+    let advice = snapshot.reasons.iter().zip(advice).map(|(reason, said)| said.beside(reason));
+    let advice: Vec<Advice> = advice.collect();
     let incidents = data.incidents();
     if args.json {
         let profile = observer.deployment().profile.name.to_string();

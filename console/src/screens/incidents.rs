@@ -139,7 +139,7 @@ fn acknowledge(model: &mut Model, effects: &mut Vec<Effect>) -> bool {
         Some(one) if one.is_over => "it is over".to_owned(),
         Some(Incident { acknowledged: Some(by), .. }) => format!("{by} acknowledged it"),
         Some(one) => {
-            effects.push(Effect::Acknowledge { incident: one.id, fact: one.fact });
+            effects.push(Effect::Acknowledge(Box::new(one)));
             return false;
         }
     });
@@ -182,7 +182,7 @@ fn about(model: &Model, canvas: &mut Canvas<'_>, area: Rect, one: &Incident, sam
     let until = if one.is_over { one.last } else { sample.at };
     let span = age(until.since(one.since));
     let mut lines = vec![("what", one.fact.clone()), ("since", format!("{}, for {span}", one.time(sample)))];
-    lines.extend(one.done.values().map(|done| ("done", done.clone())));
+    lines.extend(one.done().map(|done| ("done", done)));
     lines.extend(one.caused.iter().map(|caused| ("also", caused.clone())));
     if one.outage.0 > 0 {
         lines.push(("impact", format!("no program could act for {}", age(one.outage))));
@@ -210,7 +210,7 @@ mod tests {
     use crate::view::tests::{broken, live, press};
     use crate::view::text;
     use obol_fabric::Instant;
-    use obol_observe::annotations::{Acknowledgement, Mark};
+    use obol_observe::annotations::Mark;
     use obol_observe::sampling::Update;
 
     #[test]
@@ -220,10 +220,9 @@ mod tests {
         press(&mut model, "0");
         let mut effects = Vec::new();
         crate::view::tests::press_for(&mut model, "ja", &mut effects);
-        let [Effect::Acknowledge { incident, fact }] = &effects[..] else { panic!("{effects:?}") };
-        let known = Acknowledgement { incident: incident.clone(), by: "alice".to_owned() };
+        let [Effect::Acknowledge(one)] = &effects[..] else { panic!("{effects:?}") };
         let at = model.live.sample.as_ref().expect("read").at;
-        let mark = Mark::acknowledged(at, known, fact);
+        let mark = Mark::acknowledged(at, one.acknowledge("alice".to_owned()), &one.fact);
         let mut take = |quarter: u64, marks: Vec<Mark>, is_well| {
             let at = Instant(at.0 + quarter * 250_000_000);
             let mut sample = if is_well { samples::healthy(at) } else { samples::degraded(at) };
@@ -234,12 +233,12 @@ mod tests {
         };
         let shown = take(1, vec![mark], false);
         assert!(shown.contains("acknowledged by alice") && !shown.contains("* "), "{shown}");
-        let gone = fact.as_str();
+        let gone = one.fact.as_str();
         let zone: Vec<&str> = shown.lines().skip(2).take(3).filter(|line| line.contains(gone)).collect();
         assert!(!zone.iter().any(|line| line.starts_with(" !")), "{shown}");
         (2..8).for_each(|quarter| drop(take(quarter, Vec::new(), true)));
         let over = take(8, Vec::new(), true);
-        assert!(over.contains("Incidents 0  over 2"), "{over}");
+        assert!(over.contains("Incidents 0  over 2") && !over.contains("to do"), "{over}");
         let again = take(9, Vec::new(), false);
         assert!(again.lines().any(|line| line.starts_with(" !") && line.contains(gone)), "{again}");
     }

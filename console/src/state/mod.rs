@@ -16,6 +16,7 @@ use act::Verb;
 use chaos::{Chaos, DrillUpdate};
 use mouse::Mouse;
 use obol_fabric::{Instant, Name, Nanos, ViewId};
+use obol_observe::incidents::incident::Incident;
 use obol_observe::sampling::Update;
 use obol_observe::sampling::data::Data;
 use replay::Replay;
@@ -128,11 +129,8 @@ pub(crate) enum Effect {
     Record,
     /// Write this annotation.
     Note(String),
-    /// Say in all consoles that this operator knows of an incident with this fact.
-    Acknowledge {
-        incident: String,
-        fact: String,
-    },
+    /// Say in all consoles that this operator knows of this incident.
+    Acknowledge(Box<Incident>),
     /// Write a report on the kept samples, in every format.
     Export,
     /// Copy this to the clipboard of the terminal's user.

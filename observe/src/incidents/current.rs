@@ -5,7 +5,6 @@ use crate::sampling::data::Data;
 use crate::sampling::sample::{Life, ProcessRow};
 use obol_fabric::Name;
 use obol_membership::Kind;
-use std::collections::BTreeSet;
 
 impl Data {
     /// The incidents that are not over, the newest first. An alert about one of those that an incident is about
@@ -27,7 +26,7 @@ impl Data {
             }
         }
         for one in &mut all {
-            one.acknowledged = self.incidents.acknowledged.get(&one.id).cloned();
+            one.acknowledged = self.incidents.who_knows(one);
         }
         all.sort_by_key(|one| std::cmp::Reverse(one.since));
         all
@@ -41,11 +40,17 @@ impl Data {
         all
     }
 
+    /// How many incidents before these were dropped.
+    pub const fn dropped_incidents(&self) -> u64 {
+        self.incidents.dropped
+    }
+
     /// Drops the acknowledgements of alerts that have ended, so that they are raised anew.
     pub(crate) fn drop_acknowledged(&mut self) {
         if !self.incidents.acknowledged.is_empty() {
-            let open: BTreeSet<String> = self.incidents().into_iter().map(|one| one.id).collect();
-            self.incidents.acknowledged.retain(|id, _| open.contains(id));
+            let open = self.incidents();
+            let is_open = |(at, known): &_| open.iter().any(|one| one.is_known_by(*at, known));
+            self.incidents.acknowledged.retain(is_open);
         }
     }
 }

@@ -2,6 +2,7 @@
 //! status`, reports and the console say this sentence.
 
 use crate::advice::{self, Advice};
+use crate::annotations::{Acknowledgement, NAMES_MAX};
 use crate::calendar::{age, utc};
 use crate::failovers::{self, Departures, Failover};
 use crate::sampling::alerting::{self, Raised};
@@ -19,8 +20,10 @@ const SETTLE: Nanos = Nanos::from_secs(2);
 const TELL_EVERY: Nanos = Nanos::from_secs(1);
 /// A failover belongs to an incident that was seen at most this long after its first notice.
 const SEEN_WITHIN: Nanos = Nanos::from_secs(10);
-/// Incidents that are over and kept.
+/// Incidents that are over and kept, and acknowledgements.
 const HISTORY_MAX: usize = 100;
+/// Failovers of one incident that are told, the newest.
+const DONE_MAX: usize = 8;
 /// The newest events among which failovers are searched: at least this number, and this number of each process.
 const EVENTS: (usize, usize) = (192, 8);
 
@@ -35,10 +38,12 @@ pub struct Incident {
     /// What else is wrong meanwhile.
     pub caused: Vec<String>,
     /// What the cluster did about it, by view.
-    pub done: BTreeMap<ViewId, String>,
+    done: BTreeMap<ViewId, String>,
+    /// The failovers before these: their number, and the view of the newest.
+    before: (u64, ViewId),
     /// For how long no program could act meanwhile.
     pub outage: Nanos,
-    /// What to do, unless the fact says it.
+    /// What to do, unless the fact says it or it is over.
     pub remedy: Option<String>,
     /// Its section in docs/alerts.md.
     pub section: String,
@@ -60,9 +65,44 @@ impl Incident {
     pub fn story(&self) -> Option<String> {
         let outage =
             (self.outage > Nanos::ZERO).then(|| format!("no program could act for {}", age(self.outage)));
-        let parts: Vec<&str> =
-            self.done.values().chain(&outage).chain(&self.caused).map(String::as_str).collect();
+        let parts: Vec<String> = self.done().chain(outage).chain(self.caused.iter().cloned()).collect();
         (!parts.is_empty()).then(|| parts.join("; "))
+    }
+
+    /// What the cluster did about it: the newest failovers, and the number of those before.
+    pub fn done(&self) -> impl Iterator<Item = String> {
+        let (before, _) = self.before;
+        let more = (before > 0).then(|| format!("and {before} before"));
+        self.done.values().cloned().chain(more)
+    }
+
+    fn add_done(&mut self, view: ViewId, told: String) {
+        if view > self.before.1 {
+            self.done.insert(view, told);
+        }
+        if self.done.len() > DONE_MAX
+            && let Some((oldest, _)) = self.done.pop_first()
+        {
+            self.before = (self.before.0 + 1, oldest);
+        }
+    }
+
+    /// That this operator knows of it.
+    pub fn acknowledge(&self, by: String) -> Acknowledgement {
+        // Ids of alerts are the same everywhere, and a member may have several.
+        let is_by_names = Name::new(&self.id).is_ok() && self.names.len() <= NAMES_MAX;
+        let names = if is_by_names { self.names.clone() } else { BTreeSet::new() };
+        Acknowledgement { incident: self.id.clone(), by, names }
+    }
+
+    /// Whether an acknowledgement of this moment is of it.
+    pub(super) fn is_known_by(&self, at: Instant, known: &Acknowledgement) -> bool {
+        let is_of = if known.names.is_empty() || self.names.is_empty() {
+            known.incident == self.id
+        } else {
+            self.names.is_subset(&known.names)
+        };
+        is_of && at >= self.since
     }
 
     /// All of it but the time.
@@ -71,8 +111,7 @@ impl Incident {
         let lasted = self.last.since(self.since);
         let is_told = self.is_over && lasted >= KEEP_LEAST;
         let over = if is_told { format!("; over after {}", age(lasted)) } else { String::new() };
-        let remedy = self.remedy.as_deref().filter(|_| !self.is_over);
-        let remedy = remedy.map_or(String::new(), |remedy| format!("; to do: {remedy}"));
+        let remedy = self.remedy.as_deref().map_or(String::new(), |remedy| format!("; to do: {remedy}"));
         format!("{}{story}{over}{remedy}", self.fact)
     }
 
@@ -92,7 +131,7 @@ impl Incident {
             id: format!("{} {}", rule.name, alert.who).trim_end().to_owned(),
             names: Name::new(&alert.who).into_iter().collect(),
             fact: format!("{}: {}", rule.name, alert.clause),
-            remedy: Some(rule.remedy.to_owned()),
+            remedy: (!is_over).then(|| rule.remedy.to_owned()),
             section: rule.section.to_owned(),
             since: alert.since,
             last: alert.last,
@@ -224,29 +263,42 @@ pub(crate) struct Log {
     pub(super) open: Vec<Incident>,
     /// Those that are, the newest first.
     pub(super) ended: VecDeque<Incident>,
-    /// Who acknowledged which open incident.
-    pub(super) acknowledged: BTreeMap<String, String>,
+    /// How many of these were dropped.
+    pub(super) dropped: u64,
+    /// The acknowledgements of open incidents, the newest last.
+    pub(super) acknowledged: VecDeque<(Instant, Acknowledgement)>,
     /// Until when failovers may be completed by further events.
     unsettled: Instant,
     /// When failovers were told last.
     told: Option<Instant>,
-    /// The newest view whose failover was told.
-    newest: ViewId,
-    /// The sample before.
-    before: Option<Instant>,
+    /// The newest views whose failovers were told.
+    views: BTreeSet<ViewId>,
+    /// The sample before, and whether no program could act then.
+    before: Option<(Instant, bool)>,
 }
 
 impl Log {
     /// Adds a sample, whose events are known.
     pub(crate) fn take(&mut self, known: Known<'_>, sample: &Sample) {
-        let span = self.before.replace(sample.at).map_or(Nanos::ZERO, |before| sample.at.since(before));
         let is_outage = sample.health.is_known_to_serve() == Some(false);
+        let (before, was_outage) =
+            self.before.replace((sample.at, is_outage)).unwrap_or((sample.at, is_outage));
+        for mark in &sample.marks {
+            self.acknowledged.extend(mark.acknowledged.clone().map(|known| (mark.at, known)));
+        }
+        while self.acknowledged.len() > HISTORY_MAX {
+            self.acknowledged.pop_front();
+        }
+        if is_outage && !was_outage {
+            // Now all of them are one, which is worse than what was known.
+            self.acknowledged.clear();
+        }
         let open = self.open.len();
         for group in troubles(sample) {
             self.learn(group, sample);
         }
-        if let Some(now) = self.open.iter_mut().find(|one| is_outage && one.last == sample.at) {
-            now.outage = now.outage.saturating_add(span);
+        if let Some(now) = self.open.iter_mut().find(|one| was_outage && is_outage && one.last == sample.at) {
+            now.outage = now.outage.saturating_add(sample.at.since(before));
         }
         if !sample.events.is_empty() {
             self.unsettled = sample.at + SETTLE + SETTLE;
@@ -256,11 +308,6 @@ impl Log {
             self.told = Some(sample.at);
             self.tell_failovers(known, sample);
         }
-        for mark in &sample.marks {
-            if let Some(known) = &mark.acknowledged {
-                self.acknowledged.insert(known.incident.clone(), known.by.clone());
-            }
-        }
         let (over, open) = std::mem::take(&mut self.open)
             .into_iter()
             .partition(|one| one.last < sample.at && sample.at.since(one.last) >= LINGER);
@@ -269,11 +316,18 @@ impl Log {
     }
 
     fn end(&mut self, one: Incident) {
-        let acknowledged = self.acknowledged.remove(&one.id);
+        let acknowledged = self.who_knows(&one);
         if one.last.since(one.since) >= KEEP_LEAST || !one.done.is_empty() || one.outage > Nanos::ZERO {
-            self.ended.push_front(Incident { is_over: true, acknowledged, ..one });
+            self.ended.push_front(Incident { is_over: true, remedy: None, acknowledged, ..one });
+            self.dropped += self.ended.len().saturating_sub(HISTORY_MAX) as u64;
             self.ended.truncate(HISTORY_MAX);
         }
+    }
+
+    /// Who acknowledged it.
+    pub(super) fn who_knows(&self, one: &Incident) -> Option<String> {
+        let known = self.acknowledged.iter().rev().find(|(at, known)| one.is_known_by(*at, known));
+        known.map(|(_, known)| known.by.clone())
     }
 
     /// Learns that this is wrong at the moment of a sample.
@@ -290,21 +344,34 @@ impl Log {
         let known = same.next();
         let is_new = known.is_none();
         let mut one = known.unwrap_or_else(|| Incident { since: sample.at, ..Incident::default() });
+        let had = one.names.len();
         for other in same {
             one.since = one.since.min(other.since);
             one.outage = one.outage.max(other.outage);
-            one.done.extend(other.done);
+            one.before = (one.before.0 + other.before.0, one.before.1.max(other.before.1));
+            other.done.into_iter().for_each(|(view, told)| one.add_done(view, told));
             one.names.extend(other.names);
+            if other.last > one.last {
+                (one.fact, one.remedy, one.section) = (other.fact, other.remedy, other.section);
+                (one.last, one.caused) = (other.last, other.caused);
+            } else if other.last == sample.at {
+                one.caused.push(other.fact);
+                one.caused.extend(other.caused);
+            }
         }
         let mut facts = group.into_iter();
         let Some(Trouble { fact, names: about, said, .. }) = facts.next() else { return };
         let since = said.since.map(|unix| sample.instant_at(unix));
-        one.caused.clear();
-        if is_new || !is_passing(&about, sample) {
+        // Two groups of this sample may continue one incident.
+        let is_another = !is_new && one.last == sample.at;
+        if !is_another {
+            one.caused.clear();
+        }
+        if !is_another && (is_new || !is_passing(&about, sample)) {
             one.section = said.section.unwrap_or_else(|| alerting::section(sample.health).to_owned());
             (one.fact, one.remedy) = (fact, said.remedy);
         } else if fact != one.fact {
-            one.remedy = said.remedy.or(one.remedy);
+            one.remedy = if is_another { one.remedy } else { said.remedy.or(one.remedy) };
             one.caused.push(fact);
         }
         one.caused.extend(facts.map(|trouble| trouble.fact));
@@ -312,6 +379,9 @@ impl Log {
             one.id = about.first().map_or("cluster".to_owned(), Name::to_string);
         }
         one.names.extend(names);
+        if !is_new && one.names.len() > had {
+            self.acknowledged.retain(|(_, known)| !known.names.is_empty() || known.incident != one.id);
+        }
         one.since = since.map_or(one.since, |since| since.min(one.since));
         one.last = sample.at;
         self.open.push(one);
@@ -330,14 +400,17 @@ impl Log {
             };
             if let Some(one) = self.open.iter_mut().chain(&mut self.ended).find(belongs) {
                 one.since = one.since.min(failover.began);
-                one.done.insert(failover.view, told(&failover, &one.names, known));
-                self.newest = self.newest.max(failover.view);
+                one.add_done(failover.view, told(&failover, &one.names, known));
+                self.views.insert(failover.view);
                 continue;
             }
-            if failover.view <= self.newest || sample.at.since(failover.began) < SETTLE || names.is_empty() {
+            if self.views.contains(&failover.view)
+                || sample.at.since(failover.began) < SETTLE
+                || names.is_empty()
+            {
                 continue;
             }
-            self.newest = failover.view;
+            self.views.insert(failover.view);
             let list: Vec<&str> = names.iter().map(Name::as_str).collect();
             let last = failover.last_active().map_or(failover.began, |(_, at)| at.max(failover.began));
             self.end(Incident {
@@ -350,6 +423,9 @@ impl Log {
                 ..Incident::default()
             });
         }
+        while self.views.len() > super::REPORTED_MAX {
+            self.views.pop_first();
+        }
     }
 }
 
@@ -357,7 +433,7 @@ impl Log {
 mod tests {
     use super::*;
     use crate::Health;
-    use crate::annotations::{Acknowledgement, Mark};
+    use crate::annotations::Mark;
     use crate::samples;
     use crate::sampling::data::Data;
     use obol_membership::metrics::Counter;
@@ -440,7 +516,7 @@ mod tests {
         assert_eq!(
             told(&data.ended_incidents()),
             [
-                "coordinator majority lost: 1 of 3 run; start coord-2, coord-3: no program could act for 2.0s; app-1 is not a \
+                "coordinator majority lost: 1 of 3 run; start coord-2, coord-3: no program could act for 1.7s; app-1 is not a \
               member; every lease has ended: no program may act; over after 1.7s"
             ]
         );
@@ -497,8 +573,12 @@ mod tests {
                     wrong(sample, Health::Degraded, &[(&format!("{name} is frozen (stopped)"), None)]);
                 }
                 if marks && n == 23 {
-                    let known =
-                        Acknowledgement { incident: format!("late renewals {name}"), by: "alice".to_owned() };
+                    let known = Incident {
+                        id: format!("late renewals {name}"),
+                        names: BTreeSet::from([name]),
+                        ..Incident::default()
+                    };
+                    let known = known.acknowledge("alice".to_owned());
                     sample.marks.push(Mark::acknowledged(sample.at, known, "late").into());
                 }
             })
@@ -521,6 +601,149 @@ mod tests {
             data.take(Arc::new(sample.clone()));
         }
         assert!(data.incidents().is_empty() && data.incidents.acknowledged.is_empty());
+    }
+
+    const FROZEN: &str = "node-2 is frozen (stopped)";
+    const OTHER: &str = "node-3 is frozen (stopped)";
+    const LOST: &str = "coordinator majority lost: 1 of 3 run";
+
+    /// That alice acknowledges an incident of this id and of these, quarters of a second after the start.
+    fn acknowledge(sample: &mut Sample, id: &str, names: &[&str], quarter: u64) {
+        let names = names.iter().map(|name| Name::new(name).expect("a name")).collect();
+        let known = Acknowledgement { incident: id.to_owned(), by: "alice".to_owned(), names };
+        let at = Instant(START + quarter * 250_000_000);
+        sample.marks.push(Mark::acknowledged(at, known, "known").into());
+    }
+
+    #[test]
+    fn after_an_outage_two_groups_of_one_incident_are_both_told() {
+        let frozen = |sample: &mut Sample| {
+            ["node-2", "node-3"].into_iter().for_each(|name| set(sample, name, Life::Frozen));
+        };
+        let data = after(12, |n, sample| match n {
+            4..8 => wrong(sample, Health::Unavailable, &[(LOST, None), (FROZEN, None), (OTHER, None)]),
+            8.. => {
+                frozen(sample);
+                wrong(sample, Health::Degraded, &[(FROZEN, Some("continue 2")), (OTHER, Some("3"))]);
+            }
+            _ => {}
+        });
+        let told = told(&data.incidents());
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].starts_with(FROZEN) && told[0].contains(OTHER), "{told:?}");
+        assert!(told[0].ends_with("to do: continue 2"), "{told:?}");
+    }
+
+    #[test]
+    fn who_knows_of_less_does_not_know_of_an_outage_or_of_further_members() {
+        let who = |names: &'static [&str], worse: &'static [(&str, Option<&str>)], health: Health| {
+            let data = after(16, move |n, sample| {
+                if n >= 4 {
+                    wrong(sample, Health::Degraded, &[(FROZEN, None)]);
+                }
+                if n == 6 {
+                    acknowledge(sample, "node-2", names, 6);
+                }
+                if n >= 10 {
+                    wrong(sample, health, worse);
+                }
+            });
+            let all = data.incidents();
+            assert_eq!((all.len(), all[0].id.as_str()), (1, "node-2"));
+            all[0].acknowledged.clone()
+        };
+        for names in [&[][..], &["node-2"]] {
+            let alice = Some("alice".to_owned());
+            assert_eq!(who(names, &[(FROZEN, None)], Health::Degraded), alice);
+            assert_eq!(who(names, &[(FROZEN, None)], Health::Unavailable), None);
+            assert_eq!(who(names, &[("node-2 and node-3 are frozen", None)], Health::Degraded), None);
+        }
+    }
+
+    #[test]
+    fn an_acknowledgement_is_of_an_incident_that_began_before_by_its_names_or_its_id() {
+        let who = |id: &'static str, names: &'static [&str], quarter: u64| {
+            let data = after(8, move |n, sample| {
+                if n >= 4 {
+                    wrong(sample, Health::Degraded, &[(FROZEN, None)]);
+                }
+                if n == 6 {
+                    acknowledge(sample, id, names, quarter);
+                }
+            });
+            data.incidents()[0].acknowledged.is_some()
+        };
+        assert!(who("node-2", &["node-2"], 5) && who("node-2", &[], 5));
+        assert!(!who("node-2", &["node-2"], 3) && !who("node-2", &[], 3), "it was of one before");
+        assert!(who("node-1", &["node-1", "node-2"], 5), "the other console has merged two");
+        assert!(!who("node-1", &["node-1"], 5) && !who("node-1", &[], 5));
+    }
+
+    #[test]
+    fn a_failover_is_told_though_a_later_one_was_told_before_it() {
+        let mut log = Log::default();
+        let mut data = Data::default();
+        let mut sample = samples::degraded(Instant(START));
+        wrong(&mut sample, Health::Healthy, &[]);
+        data.take(Arc::new(sample.clone()));
+        // A later view has been told.
+        log.views.insert(ViewId(9));
+        sample.at = sample.at + SETTLE + SETTLE;
+        let known = Known { events: &data.events, departures: &data.departures, names: &names(&sample) };
+        for _ in 0..2 {
+            log.tell_failovers(known, &sample);
+            assert_eq!(log.ended.len(), 1, "{:?}", log.ended);
+        }
+    }
+
+    fn names(sample: &Sample) -> BTreeMap<Incarnation, Name> {
+        let processes = sample.processes.iter().map(|row| (row.incarnation, row.name));
+        processes.chain(sample.names.iter().map(|row| (row.who, row.name))).collect()
+    }
+
+    #[test]
+    fn an_outage_lasts_from_the_first_sample_that_saw_it() {
+        let data = after(24, |n, sample| {
+            let slow = if n >= 4 { 60_000_000_000 } else { 0 };
+            sample.at = Instant(sample.at.0 + slow);
+            if (4..9).contains(&n) {
+                wrong(sample, Health::Unavailable, &[(LOST, None)]);
+            }
+        });
+        assert_eq!(data.ended_incidents()[0].outage, Nanos::from_secs(1));
+    }
+
+    #[test]
+    fn of_many_failovers_the_newest_are_told_and_the_others_counted() {
+        let mut one = Incident::default();
+        for _ in 0..2 {
+            (1..=11).for_each(|view| one.add_done(ViewId(view), format!("view {view}")));
+        }
+        let story = one.story().expect("told");
+        assert!(story.starts_with("view 4; ") && story.ends_with("view 11; and 3 before"), "{story}");
+    }
+
+    #[test]
+    fn incidents_beyond_those_that_are_kept_are_counted_and_none_says_what_to_do_when_it_is_over() {
+        let mut log = Log::default();
+        let long =
+            Incident { last: Instant(START), remedy: Some("start it".to_owned()), ..Incident::default() };
+        for n in 0..HISTORY_MAX as u64 + 3 {
+            assert_eq!(log.dropped, n.saturating_sub(HISTORY_MAX as u64));
+            log.end(long.clone());
+        }
+        assert_eq!((log.ended.len(), log.dropped), (HISTORY_MAX, 3));
+        let sample = samples::healthy(Instant(START));
+        let json = |one| crate::incidents::incident_json(one, &sample);
+        assert!(json(&log.ended[0])["over"].is_string() && json(&log.ended[0])["remedy"].is_null());
+        assert!(json(&long)["over"].is_null() && json(&long)["remedy"] == "start it");
+    }
+
+    #[test]
+    fn advice_does_not_repeat_its_reason() {
+        let said = Advice { remedy: Some("start it".to_owned()), ..Advice::default() };
+        assert_eq!(said.clone().beside("start it").remedy, None);
+        assert_eq!(said.clone().beside("it is down"), said);
     }
 
     #[test]

@@ -408,6 +408,7 @@ pub fn incident_json(one: &Incident, sample: &Sample) -> Value {
         "id": one.id,
         "sentence": one.sentence(sample),
         "since": iso(sample.unix_at(one.since)),
+        "over": one.is_over.then(|| iso(sample.unix_at(one.last))),
         "names": one.names,
         "remedy": one.remedy,
         "runbook": one.runbook(),
