@@ -73,6 +73,13 @@ fn every_drill_that_ships_fails_where_nobody_detects() {
     // One is eight of the others, and one kills no process: it has a test of its own.
     for name in names.into_iter().filter(|name| !["table2", "rolling-restart"].contains(name)) {
         let text = root.run(&["drill", "show", name]).ends(0).out;
+        // Those between hosts need several; after a short stall nobody is to be excluded.
+        if ["layer = \"host\"", "\"nic-down\"", "\"host-crash\"", "\"kernel-stall\""]
+            .iter()
+            .any(|kind| text.contains(kind))
+        {
+            continue;
+        }
         let text = text
             .replace(", signal = \"KILL\"", "")
             .replace(UNDETECTED.0, UNDETECTED.1)

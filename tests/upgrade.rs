@@ -71,12 +71,12 @@ fn refused(root: &Root, release: &str, words: &[&str]) {
         (&["agent", "--name", "node-9"][..], "node-9"),
         (&["kv", "server", "--name", "kv-9"], "kv-9"),
         (&["smr", "server", "--name", "smr-9"], "smr-9"),
-        (&["kv", "get", "k", "--name", "kvc-client-9"], "kvc-client-9"),
+        (&["kv", "get", "1", "--name", "kvc-client-9"], "kvc-client-9"),
         (&["smr", "get", "k", "--name", "smrc-9"], "smrc-9"),
     ] {
         let mut command = root.command(daemon);
         let ran = Ran::of(of_release(&mut command, release));
-        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(matches!(ran.code, Some(1 | 2)), "{ran:?}");
         assert!(words.iter().all(|word| ran.err.contains(word)), "{name}: {words:?} in {}", ran.err);
     }
 }

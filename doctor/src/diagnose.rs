@@ -262,9 +262,12 @@ fn look(root: &Path, cluster: Name, hosts: &[u8]) -> Result<Sight, String> {
     let address = network.ok_or("the cluster is of one host")?.address;
     let reader = deployment.reader(observer.cluster()).map_err(|error| error.to_string())?;
     let mut reader = reader.ok_or("the cluster is of one host")?;
-    let members = view.as_deref().unwrap_or(&deployment.genesis()).members.clone();
+    // A host that is lost has no members any more, but its coordinators' regions are known.
+    let genesis = deployment.genesis();
+    let members = view.iter().flat_map(|view| &view.members).chain(&genesis.members);
+    let members: Vec<Address> = members.map(|member| member.address).collect();
     let owners = |host: u8| {
-        let there = members.iter().map(|member| member.address).filter(|at| at.seat == 0);
+        let there = members.iter().copied().filter(|at| at.seat == 0);
         there.filter(move |at| deployment.host_of(at.region) == Some(host)).take(PROCESSES_MAX)
     };
     let mut probes = BTreeMap::new();
