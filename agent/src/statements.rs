@@ -279,6 +279,8 @@ mod tests {
     fn a_clear_of_the_other_side_of_a_recovery_does_not_count() {
         let mut host = host_with_lease();
         host.clear(1);
+        // Regions are sought where a view is asked for, and a program has asked for the one that it uses.
+        assert_eq!(host.shows().0, host.id(0));
         let [_, next, other] = host.views.clone();
         let is_active = |host: &Host| {
             let own = crate::OwnView { view: std::sync::Arc::new(next.clone()), own: host.own };
