@@ -5,6 +5,7 @@ use super::{Interval, Part, Report};
 use obol_fabric::{Instant, Name};
 use obol_membership::recorder::EventKind;
 use obol_observe::failovers::{self, Failover};
+use obol_observe::figures::total;
 use obol_observe::sampling::data::Data;
 use obol_observe::sampling::sample::{EventRow, Sample};
 use obol_observe::sampling::windows::Set;
@@ -143,7 +144,7 @@ impl Builder {
 
     /// Says what was dropped, if anything.
     fn gap(&self) -> Option<String> {
-        let incidents = self.parts.iter().map(|part| part.data.dropped_incidents()).sum();
+        let incidents = total(self.parts.iter().map(|part| part.data.dropped_incidents()));
         let counts = [
             (self.dropped_parts, "clusters with their events and annotations"),
             (self.dropped, "failovers"),
