@@ -10,15 +10,12 @@ use obol_config::{Problems, Section};
 use obol_fabric::host::Cluster;
 use serde_json::json;
 use std::collections::BTreeSet;
+use std::io;
 use std::net::Ipv4Addr;
-use std::path::Path;
 use std::sync::Arc;
-use std::{fs, io};
 
 /// The name of its orders.
 const ORDER: &str = "nic-down";
-/// The interfaces of this host.
-const NET: &str = "/sys/class/net";
 /// Characters of the name of an interface (IFNAMSIZ, without the byte at its end).
 const NAME_CHARS_MAX: usize = 15;
 
@@ -151,7 +148,7 @@ impl Interface {
         if let Some(lost) = ipv6_lost(&shown("ip", &format!("-6 route show table all dev {name}"))?) {
             return Err(format!("{name} would lose its IPv6 route {lost}"));
         }
-        if let Some(upper) = upper(Path::new(NET), &name)? {
+        if let Some(upper) = upper(&shown("ip", "-oneline -details link show")?, &name) {
             return Err(format!("{upper} is on top of {name}, and would lose its routes"));
         }
         let routes = routes_lost(&shown("ip", &format!("-4 route show table all dev {name}"))?);
@@ -190,13 +187,18 @@ fn has(line: &str, word: &str) -> bool {
     line.split_whitespace().any(|one| one == word)
 }
 
-/// An interface on top of another: a VLAN, a bridge, a bond.
-fn upper(net: &Path, name: &str) -> Result<Option<String>, String> {
-    let at = net.join(name);
-    let entries = fs::read_dir(&at).and_then(Iterator::collect::<io::Result<Vec<_>>>);
-    let entries = entries.map_err(|error| format!("{}: {error}", at.display()))?;
-    let mut names = entries.iter().map(|entry| entry.file_name().to_string_lossy().into_owned());
-    Ok(names.find_map(|name| name.strip_prefix("upper_").map(str::to_owned)))
+/// The interface on top of another, in what `ip -details link show` says of all: a VLAN, a bridge, a bond. The
+/// other end of a pair (`veth`) is beside it, not on top.
+fn upper<'a>(shown: &'a str, name: &str) -> Option<&'a str> {
+    shown.lines().find_map(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        let named = words.next()?.trim_end_matches(':');
+        let (one, beside) = named.split_once('@').unwrap_or((named, ""));
+        if one == name {
+            return words.skip_while(|word| *word != "master").nth(1);
+        }
+        (beside == name && !has(line, "veth")).then_some(one)
+    })
 }
 
 /// An IPv6 route that neither the kernel nor a router's advertisement makes again.
@@ -296,13 +298,14 @@ mod tests {
 
     #[test]
     fn an_interface_with_another_on_top_is_refused() {
-        let net = tempfile::tempdir().expect("made");
-        for path in ["eth0/lower_eth9", "eth1/upper_bond0"] {
-            fs::create_dir_all(net.path().join(path)).expect("made");
-        }
-        let upper = |name| upper(net.path(), name);
-        assert_eq!((upper("eth0"), upper("eth1")), (Ok(None), Ok(Some("bond0".to_owned()))));
-        assert!(upper("eth2").expect_err("none").contains("eth2"));
+        let shown = "1: lo: <LOOPBACK,UP> mtu 65536 qdisc noqueue state UNKNOWN\\    link/loopback\n\
+                     2: eth0: <UP> mtu 1500 qdisc mq state UP\\    link/ether 02:00:00:00:00:01\n\
+                     3: eth1: <UP> mtu 1500 qdisc mq master bond0 state UP\\    link/ether\n\
+                     4: eth2.7@eth2: <UP> mtu 1500 state UP\\    link/ether 02::01\\    vlan protocol 802.1Q id 7\n\
+                     5: eth3@eth4: <UP> mtu 1500 state UP\\    link/ether 02::02\\    veth addrgenmode eui64\n";
+        let upper = |name| upper(shown, name);
+        assert_eq!(["eth0", "eth1", "eth2"].map(upper), [None, Some("bond0"), Some("eth2.7")]);
+        assert_eq!(["eth3", "eth4", "lo"].map(upper), [None; 3]);
     }
 
     #[test]
