@@ -1,8 +1,9 @@
 //! What the README's commands compile: each package once, and programs of tests only where there are tests.
 
+use crate::support::files;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
@@ -42,17 +43,6 @@ fn has_example(source: &str) -> bool {
     )
 }
 
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).expect("a folder") {
-        let path = entry.expect("an entry").path();
-        if path.is_dir() {
-            sources(&path, found);
-        } else if path.extension().is_some_and(|ending| ending == "rs") {
-            found.push(path);
-        }
-    }
-}
-
 #[test]
 fn libraries_have_programs_of_tests_where_they_have_tests() {
     let workspace = fs::read_to_string(Path::new(ROOT).join("Cargo.toml")).expect("read");
@@ -64,9 +54,10 @@ fn libraries_have_programs_of_tests_where_they_have_tests() {
             continue;
         }
         let manifest = fs::read_to_string(folder.join("Cargo.toml")).expect("read");
-        let mut files = Vec::new();
-        sources(&folder.join("src"), &mut files);
-        let texts: Vec<String> = files.iter().map(|file| fs::read_to_string(file).expect("read")).collect();
+        let sources =
+            files(&folder.join("src")).into_iter().filter(|file| file.extension().is_some_and(|e| e == "rs"));
+        let texts: Vec<String> = sources.map(|file| fs::read_to_string(file).expect("read")).collect();
+        assert!(!texts.is_empty(), "{member} has no sources");
         let tests = texts.iter().any(|text| text.contains("#[test]") || text.contains("proptest!"));
         let examples = texts.iter().any(|text| has_example(text));
         for (line, has_some) in [("\ntest = false\n", tests), ("\ndoctest = false\n", examples)] {
