@@ -21,7 +21,7 @@ pub fn build() -> io::Result<String> {
     Ok(format!("{} {:08x}", env!("CARGO_PKG_VERSION"), crc32fast::hash(&program)))
 }
 
-/// Why there is no shard, or no report of all.
+/// Why the seeds of a shard, or the report of all shards, cannot be determined.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShardError {
     #[error("no task index in the environment: none of {} is set", variables())]

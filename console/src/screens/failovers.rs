@@ -586,7 +586,7 @@ fn change(before: Option<Nanos>, now: Option<Nanos>) -> (String, Tone) {
     }
 }
 
-/// How each phase is drawn: with a sign of its own, and in tones of which neighbours differ on 16 colours and for all
+/// The sign and the tone of each phase. Neighbours differ by both, on 16 colours and for all
 /// kinds of colour vision.
 const FILLS: [(&str, Tone); PHASES.len()] =
     [("=", Tone::Title), ("-", Tone::Warn), ("#", Tone::Stale), ("+", Tone::Text), ("~", Tone::Good)];

@@ -108,7 +108,7 @@ pub(crate) enum Event {
     Tick(Instant),
     /// An update of the chaos screen's worker.
     Chaos(DrillUpdate),
-    /// A log line of a process, or why there are no more.
+    /// A log line of a process, or the reason why its log ended.
     Logged(Name, String),
     /// The folder of a report, or an error.
     Exported(Result<String, String>),

@@ -30,7 +30,7 @@ const EVENTS: (usize, usize) = (192, 8);
 /// What is wrong, or was.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Incident {
-    /// The same in all consoles, and of no other that is open.
+    /// The first name in it, or `cluster`. Consoles that began at different times may give it another.
     pub id: String,
     /// Whom it is about; empty if about the cluster.
     pub names: BTreeSet<Name>,

@@ -242,7 +242,7 @@ impl Found {
 
 /// There is no place for the audit log.
 #[derive(Debug, thiserror::Error)]
-#[error("drills are logged, and there is no place for that: set {AUDIT} to a file, or HOME")]
+#[error("drills must be logged, and the log has no path: set {AUDIT} to a file, or HOME")]
 pub struct NoPlace;
 
 impl Log {

@@ -317,7 +317,7 @@ impl System for Live {
                 other => return Err(RemoteError::Answer(other).into()),
             }
         }
-        // Nobody is left to be told anything on a host that crashes.
+        // A host that crashes takes no orders any more.
         let ends = |(host, part): &(&u8, &Part)| part.crashes && stamps.iter().any(|stamp| stamp.hit(**host));
         let crashed: Vec<u8> = self.armed.iter().filter(ends).map(|(host, _)| *host).collect();
         for host in crashed {
