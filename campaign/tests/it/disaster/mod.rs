@@ -136,12 +136,25 @@ impl Run {
         }
     }
 
-    /// An operator's request to all first coordinators, sent from this node.
-    pub(crate) fn set_lease(&mut self, from: u32, lease: u64) {
+    /// An operator's request to all first coordinators, sent once from this node. Some may miss it.
+    pub(crate) fn request_lease(&mut self, from: u32, lease: u64) {
         self.cluster.with_machine(from, |_, _, port| {
             (0..COORDINATORS)
                 .for_each(|n| port.send(Address::region(n), &Message::SetLease(Nanos(lease)).encode()));
         });
+    }
+
+    /// Repeats the request until this is so, as the command does. False if it never will be.
+    pub(crate) fn set_lease(&mut self, from: u32, lease: u64, done: impl Fn(&Self) -> bool) -> bool {
+        let end = self.cluster.now() + HANG;
+        while !done(self) && self.cluster.now() < end {
+            self.request_lease(from, lease);
+            let again = self.cluster.now() + 4 * LEASE;
+            while !done(self) && self.cluster.now() < again {
+                self.step();
+            }
+        }
+        done(self)
     }
 
     pub(crate) fn agents() -> std::ops::Range<u32> {
@@ -189,16 +202,12 @@ impl Run {
         }
     }
 
+    /// Runs until this is so.
     pub(crate) fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
-        assert!(self.reaches(done), "seed {}: {what}", self.seed);
-    }
-
-    /// Runs until this is so; false if it never will be.
-    pub(crate) fn reaches(&mut self, done: impl Fn(&Self) -> bool) -> bool {
         let end = self.cluster.now() + HANG;
         while !done(self) && self.cluster.now() < end {
             self.step();
         }
-        done(self)
+        assert!(done(self), "seed {}: {what}", self.seed);
     }
 }
