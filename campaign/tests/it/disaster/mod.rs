@@ -7,7 +7,7 @@ use obol_fabric_sim::{Clock, Delay, Network};
 use obol_membership::timing::Timing;
 use obol_membership::view::Acceptor;
 use obol_membership::wire::Message;
-use obol_membership::{ActiveMutant, Config, Kind, Member, View};
+use obol_membership::{ActiveMutant, Config, Coordinator, Kind, Member, View};
 use obol_rng::Rng;
 
 pub(crate) const COORDINATORS: u32 = 3;
@@ -174,6 +174,7 @@ impl Run {
     /// One step; records two agents that may act under incompatible views before the next one.
     pub(crate) fn step(&mut self) {
         assert!(self.cluster.step().is_some(), "something always is to come");
+        self.end_retired();
         let (now, next) = (self.cluster.now(), self.cluster.next_time().unwrap_or(u64::MAX));
         let acts = |node: &u32| self.posts[*node as usize] == Post::Agent;
         let agents = (0..self.posts.len() as u32).filter(acts);
@@ -187,6 +188,13 @@ impl Run {
                 }
             }
         }
+    }
+
+    /// The process of a retired coordinator ends, as the daemon does.
+    fn end_retired(&mut self) {
+        let is_retired = |node: &u32| self.cluster.coordinator(*node).is_some_and(Coordinator::is_retired);
+        let retired = (0..self.posts.len() as u32).filter(|node| self.cluster.runs(*node)).find(is_retired);
+        retired.into_iter().for_each(|node| self.cluster.kill(node));
     }
 
     /// Runs for less than a span, drawn.
