@@ -20,7 +20,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// A fault agent that does not connect or answer in this time hangs.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Poll interval for its socket, or for its end.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Bytes of error output to keep.
@@ -228,8 +228,8 @@ impl Remote {
     }
 
     /// Waits until it is armed.
-    pub fn armed(&self) -> Result<(), RemoteError> {
-        match self.reply(ANSWER_TIMEOUT, "arm itself")? {
+    pub fn armed(&self, within: Duration) -> Result<(), RemoteError> {
+        match self.reply(within, "arm itself")? {
             Reply::Armed => Ok(()),
             Reply::Refused { reason } => Err(RemoteError::Refused(reason)),
             other => Err(RemoteError::Answer(other)),
