@@ -32,7 +32,7 @@ fn on_time(status: &Status, agent: &str) -> u64 {
 #[test]
 fn a_host_that_is_cut_off_is_excluded_and_does_not_act_and_comes_back() {
     let Some(network) = Network::new() else { return };
-    let root = Root::within(network);
+    let root = Root::new().within(network);
     let up = root.up(&["--hosts", "3"]);
     root.network().cut(address(3));
     root.until("the others go on without the host", |status| {
@@ -56,7 +56,7 @@ fn a_host_that_is_cut_off_is_excluded_and_does_not_act_and_comes_back() {
 #[test]
 fn a_leader_that_is_cut_off_is_replaced_and_comes_back() {
     let Some(network) = Network::new() else { return };
-    let root = Root::within(network);
+    let root = Root::new().within(network);
     let _up = root.up(&["--hosts", "3"]);
     root.network().cut(address(1));
     until_seen_on(&root, 2, "the others act under another leader", |status| {
@@ -104,7 +104,7 @@ fn until_whole(root: &Root) {
 fn a_host_that_has_lost_its_address_names_it_with_what_to_do() {
     const LOST: &str = "of this host is on none of its interfaces";
     let Some(network) = Network::new() else { return };
-    let root = Root::within(network);
+    let root = Root::new().within(network);
     let _up = root.up(&["--hosts", "3"]);
     let route = |words: &str| {
         let mut ip = root.network().command("ip");
@@ -125,7 +125,7 @@ fn a_host_that_has_lost_its_address_names_it_with_what_to_do() {
 #[test]
 fn a_diagnosis_names_a_host_that_nobody_reaches_and_says_no_more_than_it_knows() {
     let Some(network) = Network::new() else { return };
-    let root = Root::within(network);
+    let root = Root::new().within(network);
     let _up = root.up(&["--hosts", "3"]);
     root.until("all act", |status| status.active().len() == 6);
     let diagnosed = |words: &[&str], code: i32| {
@@ -152,7 +152,7 @@ fn a_diagnosis_names_a_host_that_nobody_reaches_and_says_no_more_than_it_knows()
 #[test]
 fn a_host_that_cannot_connect_is_excluded_as_one_that_is_cut_off() {
     let Some(network) = Network::new() else { return };
-    let root = Root::within(network);
+    let root = Root::new().within(network);
     let _up = root.up(&["--hosts", "3", "--profile", "lan"]);
     for (host, what) in [(3, "a host"), (1, "the leader's host")] {
         root.network().cut(address(host));
@@ -173,7 +173,7 @@ fn a_host_that_cannot_connect_is_excluded_as_one_that_is_cut_off() {
 #[test]
 fn a_cluster_goes_on_while_every_tenth_packet_is_lost() {
     let Some(network) = Network::new() else { return };
-    let root = Root::within(network);
+    let root = Root::new().within(network);
     let _up = root.up(&["--hosts", "3"]);
     root.network().lose(100);
     let agents = ["node-1", "node-2", "node-3"];
@@ -221,7 +221,7 @@ fn filters(root: &Root) -> usize {
 #[test]
 fn a_drill_cuts_a_host_off_and_brings_it_back() {
     let Some(network) = Network::new() else { return };
-    let root = Root::within(network);
+    let root = Root::new().within(network);
     let _up = root.up(&["--hosts", "3"]);
     let cut = host_drill(&root, "node-3", "kind = \"partition\", for = \"5s\"");
     let plan = root.run(&["drill", "plan", &cut]).ends(0).out;
@@ -269,7 +269,7 @@ fn kill_fault_agents(root: &Root) {
 #[test]
 fn filters_that_a_killed_fault_agent_left_are_removed_before_its_runner_ends() {
     let Some(network) = Network::new() else { return };
-    let root = Root::within(network);
+    let root = Root::new().within(network);
     let _up = root.up(&["--hosts", "3"]);
     let lose = host_drill(&root, "node-3", "kind = \"loss\", percent = 10, for = \"1m\"");
     let mut runner = root.command(&["drill", "run", &lose, "--json"]);
@@ -297,7 +297,7 @@ const INTERFACE: &str = "obol-nic";
 fn a_drill_sets_an_interface_down_and_it_comes_up_with_its_routes() {
     const ROUTE: &str = "10.99.0.0/16 via 10.77.0.2";
     let Some(network) = Network::new() else { return };
-    let root = Root::within(network);
+    let root = Root::new().within(network);
     shown(&root, "ip", &format!("link add {INTERFACE} type veth peer name obol-end"));
     shown(&root, "ip", &format!("addr add 10.77.0.1/24 dev {INTERFACE}"));
     for name in [INTERFACE, "obol-end"] {
@@ -379,7 +379,7 @@ fn run_until_cue(root: &Root, drill: &str, after: impl Fn()) -> serde_json::Valu
 fn a_drill_delays_the_packets_of_a_host_and_leaves_the_queues_of_its_interface_alone() {
     const BY: Duration = Duration::from_millis(50);
     let Some(network) = Network::new() else { return };
-    let root = Root::within(network);
+    let root = Root::new().within(network);
     // No more processes than it needs, so that an emulated processor suffices.
     let _up = root.up(&["--hosts", "2", "--coordinators", "1", "--apps", "2"]);
     let devices = || shown(&root, "ip", "-oneline link show").matches("obol-late2").count();

@@ -5,9 +5,9 @@ use obol_fabric::Nanos;
 use serde_json::{Value, json};
 
 /// The shortest duration.
-pub(crate) const SPAN_MIN: Nanos = Nanos::from_micros(1);
+pub const SPAN_MIN: Nanos = Nanos::from_micros(1);
 
 /// The JSON Schema of a duration.
-pub(crate) fn span_schema() -> Value {
+pub fn span_schema() -> Value {
     json!({ "type": "string", "pattern": PATTERN })
 }

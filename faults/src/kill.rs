@@ -1,8 +1,8 @@
 //! The process ends: SIGKILL, or SIGTERM for a graceful leave.
 
+use super::Key;
 use super::fault::{Armed, Arming, Effect, Fault, Scope, Simulated};
 use super::order::Injection;
-use crate::drillfile::Key;
 use obol_config::{Problems, Section};
 use obol_fabric::host::Held;
 use serde_json::json;

@@ -1,16 +1,16 @@
 //! Packets between hosts are lost in bursts, by the model of Gilbert and Elliott.
 
+use super::Key;
 use super::fault::{Effect, Simulated};
 use super::host_network::{ALL, Bursts, Impact};
 use super::links::LinkFault;
 use super::order::{Direction, Links};
-use crate::drillfile::Key;
 use obol_config::{Problems, Section};
 use serde_json::json;
 
 /// The fault.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Burst(pub(super) Bursts);
+pub(crate) struct Burst(pub(crate) Bursts);
 
 /// Its keys, all of a thousand packets: name, least value, value if it is not given, and what it is.
 const KEYS: [(&str, u32, Option<u32>, &str); 4] = [

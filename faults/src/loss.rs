@@ -1,18 +1,18 @@
 //! A share of the datagrams is lost.
 
+use super::Key;
 use super::fault::{Effect, Simulated};
 use super::host_network::{self, Impact};
 use super::links::LinkFault;
 use super::order::{Direction, Links};
-use crate::drillfile::Key;
 use obol_config::{Problems, Section};
 use serde_json::json;
 
 /// The fault.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Loss {
+pub(crate) struct Loss {
     /// Percentage.
-    pub(super) percent: u8,
+    pub(crate) percent: u8,
 }
 
 impl LinkFault for Loss {

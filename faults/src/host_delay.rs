@@ -9,17 +9,17 @@ const WAITING_MAX: u32 = 100_000;
 
 /// The device of a host's redirected packets. It exists as long as this.
 #[derive(Debug)]
-pub(super) struct Device {
+pub(crate) struct Device {
     name: String,
 }
 
 /// Its name for what netem does to the packets of a host of the cluster; a machine may be several.
-pub(super) fn name(what: &str, host: u8) -> String {
+pub(crate) fn name(what: &str, host: u8) -> String {
     format!("obol-{what}{host}")
 }
 
 /// Removes a device by its name. Idempotent.
-pub(super) fn remove(name: &str) -> Result<(), String> {
+pub(crate) fn remove(name: &str) -> Result<(), String> {
     if !exists(name)? {
         return Ok(());
     }
@@ -35,7 +35,7 @@ fn exists(name: &str) -> Result<bool, String> {
 impl Device {
     /// Makes it, with what netem does there. Nothing is hit before filters redirect packets to it. One that is left of a fault
     /// agent that ended before it had filters is replaced.
-    pub(super) fn make(name: String, does: &str) -> Result<Self, String> {
+    pub(crate) fn make(name: String, does: &str) -> Result<Self, String> {
         remove(&name)?;
         shown("ip", &format!("link add name {name} type ifb")).map_err(|error| {
             format!("delays and bursts between hosts need the kernel's device ifb (module ifb), and {error}")
@@ -54,7 +54,7 @@ impl Device {
     }
 
     /// Removes it, with the packets that wait in it.
-    pub(super) fn remove(&self) -> Result<(), String> {
+    pub(crate) fn remove(&self) -> Result<(), String> {
         remove(&self.name)
     }
 }

@@ -1,9 +1,9 @@
 //! A host is crashed by its kernel's key `sysrq`. Nothing undoes that but an operator.
 
+use super::Key;
 use super::fault::{Armed, Arming, Effect, Fault, Planning, Scope, Simulated};
 use super::host_network;
 use super::order::Injection;
-use crate::drillfile::Key;
 use obol_config::{Problems, Section};
 use obol_fabric::Nanos;
 use obol_node::Deployment;
@@ -27,12 +27,12 @@ const WAYS: [(&str, char); 3] = [("reboot", 'b'), ("power-off", 'o'), ("panic", 
 
 /// The fault.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct HostCrash {
-    pub(super) way: &'static str,
+pub(crate) struct HostCrash {
+    pub(crate) way: &'static str,
 }
 
 impl HostCrash {
-    pub(super) const REBOOT: Self = Self { way: WAYS[0].0 };
+    pub(crate) const REBOOT: Self = Self { way: WAYS[0].0 };
 }
 
 impl Fault for HostCrash {

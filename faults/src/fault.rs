@@ -2,7 +2,7 @@
 
 use super::order::{Direction, Injection, TargetKind};
 use super::record::{Record, Undone};
-use crate::drillfile::{Allowed, Guards, Key};
+use super::{Allowed, Key};
 use obol_config::{Problems, Section};
 use obol_fabric::Nanos;
 use obol_fabric::host::{Cluster, Held};
@@ -63,7 +63,9 @@ impl Effect {
 /// The context in which a fault is planned.
 #[derive(Clone, Copy, Debug)]
 pub struct Planning<'a> {
-    pub guards: &'a Guards,
+    pub allowed: &'a Allowed,
+    /// A fault agent undoes its faults after this time without a message from the runner.
+    pub dead_man: Nanos,
     /// How long it lasts; `None` for one that only a restart undoes.
     pub lasts: Option<Nanos>,
     /// Whether the cluster is simulated.
@@ -124,7 +126,7 @@ pub enum Simulated {
     /// The targets are cut off from the others for a while, in a direction.
     Partition(Direction),
     /// What they exchange with the others is late and lost for a while, in a direction, as by
-    /// [`obol_campaign::Act::Degrade`].
+    /// `Act::Degrade` of `obol_campaign`.
     Degrade(Direction, u64, [u32; 4]),
     /// They are cut off, and end without a notice of their kernel.
     Crash,

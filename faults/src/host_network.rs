@@ -16,11 +16,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::{fs, io};
 
 /// The names of the orders: to lose packets, to delay them, and to lose them in bursts.
-pub(super) const LOSE: &str = "filter";
-pub(super) const DELAY: &str = "delay";
-pub(super) const BURST: &str = "burst";
+pub(crate) const LOSE: &str = "filter";
+pub(crate) const DELAY: &str = "delay";
+pub(crate) const BURST: &str = "burst";
 /// All of a thousand.
-pub(super) const ALL: u32 = 1000;
+pub(crate) const ALL: u32 = 1000;
 /// The preference of the filters of host 0 that lose packets; the others' are above.
 const PREFERENCE: u32 = 0x0B01;
 /// By how much that of filters that delay packets is above, and of those that lose them in bursts: what is
@@ -36,7 +36,7 @@ const HOOKS: [Hook; 2] = [Hook::Egress, Hook::Ingress];
 const ROCE: u16 = 4791;
 
 /// Why such faults are not possible in a cluster, or on this host.
-pub(crate) fn refusal(deployment: &Deployment) -> Option<&'static str> {
+pub fn refusal(deployment: &Deployment) -> Option<&'static str> {
     let network = deployment.network.as_ref().filter(|network| network.hosts.len() > 1);
     let Some(network) = network else {
         return Some("this is between the hosts of a cluster of several, and this cluster is of one host");
@@ -48,11 +48,11 @@ pub(crate) fn refusal(deployment: &Deployment) -> Option<&'static str> {
     (network.state.is_none() && !may_administer()).then_some(NO_PRIVILEGE)
 }
 
-pub(super) const NO_PRIVILEGE: &str =
+pub(crate) const NO_PRIVILEGE: &str =
     "faults of the network need CAP_NET_ADMIN (root), which the fault agent does not have";
 
 /// Whether this process may change packet filters and interfaces.
-pub(super) fn may_administer() -> bool {
+pub(crate) fn may_administer() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
@@ -62,18 +62,18 @@ pub(super) fn may_administer() -> bool {
 /// Losses in bursts by the model of Gilbert and Elliott, for a thousand packets each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Bursts {
+pub(crate) struct Bursts {
     /// How many begin a burst, and how many of those in a burst end it.
-    pub(super) enter: u32,
-    pub(super) leave: u32,
+    pub(crate) enter: u32,
+    pub(crate) leave: u32,
     /// How many are lost in a burst, and between bursts.
-    pub(super) lost: u32,
-    pub(super) lost_between: u32,
+    pub(crate) lost: u32,
+    pub(crate) lost_between: u32,
 }
 
 /// What happens to the packets between a host and its peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Impact {
+pub(crate) enum Impact {
     /// This many of a thousand are lost.
     Lost(u32),
     /// All are late by this.
@@ -83,7 +83,7 @@ pub(super) enum Impact {
 
 impl Impact {
     /// The order for it. The runner adds the peers.
-    pub(super) fn order(self, direction: Direction) -> Injection {
+    pub(crate) fn order(self, direction: Direction) -> Injection {
         let order = match self {
             Self::Lost(lost) => Injection::new(LOSE).with("lost", &lost),
             Self::Late(by) => Injection::new(DELAY).with("by", &by.0),
@@ -152,12 +152,12 @@ fn percent(share: u32) -> String {
 }
 
 /// Whether an order is one of these.
-pub(super) fn is_ordered(order: &Injection) -> bool {
+pub(crate) fn is_ordered(order: &Injection) -> bool {
     [LOSE, DELAY, BURST].contains(&order.fault.as_str())
 }
 
 /// Whether an order cuts its host off.
-pub(super) fn cuts_off(order: &Injection) -> bool {
+pub(crate) fn cuts_off(order: &Injection) -> bool {
     matches!(Impact::of(order), Ok(Impact::Lost(lost)) if lost >= ALL)
 }
 
@@ -412,7 +412,7 @@ fn addresses(network: &Network, address: IpAddr) -> Vec<Ipv4Addr> {
 }
 
 /// The interfaces by which a host reaches its peers, by address and on each path.
-pub(super) fn interfaces(network: &Network, peers: &[Ipv4Addr]) -> Result<BTreeSet<String>, String> {
+pub(crate) fn interfaces(network: &Network, peers: &[Ipv4Addr]) -> Result<BTreeSet<String>, String> {
     let on_path = |address: IpAddr, path: usize| {
         let number = network.hosts.iter().position(|host| *host == address)?;
         network.paths.get(number)?.get(path).copied()
@@ -466,7 +466,7 @@ fn sides(network: &Network, peers: &[Ipv4Addr]) -> Result<Sides, String> {
 }
 
 /// Prepares an order.
-pub(super) fn arm(
+pub(crate) fn arm(
     order: &Injection,
     deployment: &Deployment,
     record: &mut Record,
@@ -544,7 +544,7 @@ impl Armed for ArmedFilters {
 }
 
 /// Removes what a fault agent left behind.
-pub(super) fn recover(record: &Record, undone: &mut Undone) {
+pub(crate) fn recover(record: &Record, undone: &mut Undone) {
     for filters in &record.filters {
         let interface = &filters.interface;
         let were_there = filters.are_there();

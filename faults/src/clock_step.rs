@@ -1,11 +1,11 @@
 //! `CLOCK_REALTIME` jumps, for all programs of the host; it must have no effect on the cluster.
 
+use super::Key;
 use super::fault::{Armed, Arming, Effect, Fault, Planning, Scope};
 use super::order::Injection;
 use super::realtime::{ClockStep as Step, may_step};
 use super::record::{Record, Undone};
-use crate::drillfile::Key;
-use crate::drillfile::span::{SPAN_MIN, span_schema};
+use super::span::{SPAN_MIN, span_schema};
 use obol_config::{Problems, Section};
 use obol_fabric::Nanos;
 use obol_fabric::host::Cluster;
@@ -14,12 +14,12 @@ use std::sync::Arc;
 
 /// The fault.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ClockStep {
+pub(crate) struct ClockStep {
     by: Nanos,
 }
 
 impl ClockStep {
-    pub(super) const NONE: Self = Self { by: Nanos::ZERO };
+    pub(crate) const NONE: Self = Self { by: Nanos::ZERO };
 }
 
 impl Fault for ClockStep {
@@ -50,7 +50,7 @@ impl Fault for ClockStep {
     }
 
     fn refusal(&self, planning: Planning<'_>) -> Option<&'static str> {
-        if !planning.guards.allowed.clock_step {
+        if !planning.allowed.clock_step {
             return Some(
                 "CLOCK_REALTIME is shared by all programs of the host; on a host reserved for tests, set allow_clock_step = \
                  true in [guards]",

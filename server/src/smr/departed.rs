@@ -14,14 +14,14 @@ const SERVE_WITHIN: Duration = Duration::from_secs(3);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Watches the store whose replica is to be stopped.
-pub(crate) struct Departure {
+pub struct Departure {
     observer: Observer,
     name: Name,
 }
 
 impl Departure {
     /// `None` if this is not a replica that has the store.
-    pub(crate) fn of(root: &Path, cluster: Name, name: Name) -> Result<Option<Self>, Failure> {
+    pub fn of(root: &Path, cluster: Name, name: Name) -> Result<Option<Self>, Failure> {
         if !name.as_str().starts_with(REPLICA_PREFIX) {
             return Ok(None);
         }
@@ -37,7 +37,7 @@ impl Departure {
     }
 
     /// Once it has ended: what an operator has to know, if the others do not serve.
-    pub(crate) fn warning(mut self) -> Option<String> {
+    pub fn warning(mut self) -> Option<String> {
         let name = self.name;
         let end = Instant::now() + SERVE_WITHIN;
         loop {

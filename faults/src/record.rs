@@ -40,23 +40,23 @@ pub struct Undone {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Filters {
-    pub(super) interface: String,
+    pub(crate) interface: String,
     /// Their preference, which nothing else has.
-    pub(super) preference: u32,
+    pub(crate) preference: u32,
     /// Whether the interface had no filters before, so that the hook for them goes as well.
-    pub(super) hooked: bool,
+    pub(crate) hooked: bool,
     /// The device that they redirect packets to, if these are to be late.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) device: Option<String>,
+    pub(crate) device: Option<String>,
 }
 
 /// An interface as it was before a fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Interface {
-    pub(super) name: String,
+    pub(crate) name: String,
     /// Its routes that the kernel does not make again.
-    pub(super) routes: Vec<String>,
+    pub(crate) routes: Vec<String>,
 }
 
 impl Record {

@@ -1,9 +1,9 @@
 //! Common part of the faults that put a load on the host: a separate program, which ends by itself
 //! and with the fault agent.
 
+use super::Key;
 use super::fault::{Armed, Arming, Effect, Fault, Scope};
 use super::order::Injection;
-use crate::drillfile::Key;
 use obol_config::{Problems, Section};
 use obol_fabric::host::sched;
 use serde_json::json;
@@ -14,15 +14,15 @@ use std::sync::Arc;
 
 /// A load on the host.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Load {
-    pub(super) name: &'static str,
+pub(crate) struct Load {
+    pub(crate) name: &'static str,
     /// Its key, and the largest value.
-    pub(super) key: (&'static str, u32),
-    pub(super) doc: &'static str,
-    pub(super) unit: &'static str,
-    pub(super) amount: u32,
+    pub(crate) key: (&'static str, u32),
+    pub(crate) doc: &'static str,
+    pub(crate) unit: &'static str,
+    pub(crate) amount: u32,
     /// Threads that compute, and MiB that are written repeatedly, for an amount.
-    pub(super) parts: fn(u32) -> (u32, u32),
+    pub(crate) parts: fn(u32) -> (u32, u32),
 }
 
 impl Fault for Load {

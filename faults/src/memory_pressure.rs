@@ -2,7 +2,7 @@
 
 use super::load::Load;
 
-pub(super) const MEMORY_PRESSURE: Load = Load {
+pub(crate) const MEMORY_PRESSURE: Load = Load {
     name: "memory-pressure",
     key: ("mebibytes", 64 * 1024),
     doc: "how many MiB are written",

@@ -8,7 +8,7 @@ fn absent(program: &str, error: &io::Error) -> String {
 }
 
 /// What a command prints.
-pub(super) fn shown(program: &str, arguments: &str) -> Result<String, String> {
+pub(crate) fn shown(program: &str, arguments: &str) -> Result<String, String> {
     let ran = Command::new(program).args(arguments.split(' ')).stdin(Stdio::null()).output();
     let ran = ran.map_err(|error| absent(program, &error))?;
     if ran.status.success() {
@@ -18,18 +18,18 @@ pub(super) fn shown(program: &str, arguments: &str) -> Result<String, String> {
 }
 
 /// All errors of what is done as far as possible.
-pub(super) fn errors(done: impl IntoIterator<Item = Result<(), String>>) -> Result<(), String> {
+pub(crate) fn errors(done: impl IntoIterator<Item = Result<(), String>>) -> Result<(), String> {
     let failed: Vec<String> = done.into_iter().filter_map(Result::err).collect();
     if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
 }
 
 /// A program that waits for its commands: starting it takes longer than carrying them out.
 #[derive(Debug)]
-pub(super) struct Waiting(Option<Child>);
+pub(crate) struct Waiting(Option<Child>);
 
 impl Waiting {
     /// Starts it. It continues after a command that fails.
-    pub(super) fn start(program: &str) -> Result<Self, String> {
+    pub(crate) fn start(program: &str) -> Result<Self, String> {
         let started = Command::new(program)
             .args(["-force", "-batch", "-"])
             .stdin(Stdio::piped())
@@ -40,7 +40,7 @@ impl Waiting {
     }
 
     /// Has it carry them out, once.
-    pub(super) fn run(&mut self, commands: &str) -> io::Result<Output> {
+    pub(crate) fn run(&mut self, commands: &str) -> io::Result<Output> {
         let mut child = self.0.take().ok_or_else(|| io::Error::other("it has run already"))?;
         if let Some(mut stdin) = child.stdin.take() {
             stdin.write_all(commands.as_bytes())?;

@@ -2,9 +2,9 @@
 //! real-time thread of the fault agent computes on each core without a pause, so interrupts are
 //! served, and a target that is not pinned may be moved to another core.
 
+use super::Allowed;
 use super::fault::{Armed, Arming, Effect, Fault, Planning, Scope, Simulated};
 use super::order::Injection;
-use crate::drillfile::Allowed;
 use obol_config::{Problems, Section};
 use obol_fabric::host::{clock, sched};
 use obol_fabric::{Instant, Nanos};
@@ -28,7 +28,7 @@ const OVER: u64 = 1;
 
 /// The fault.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct KernelStall;
+pub(crate) struct KernelStall;
 
 impl Fault for KernelStall {
     fn name(&self) -> &'static str {
@@ -57,7 +57,7 @@ impl Fault for KernelStall {
                 "a stall lasts 900 ms at most: of each second the kernel keeps 50 ms for ordinary threads",
             );
         }
-        if planning.simulated || planning.guards.allowed.kernel_stall {
+        if planning.simulated || planning.allowed.kernel_stall {
             return None;
         }
         Some(
@@ -217,20 +217,19 @@ mod tests {
 
     #[test]
     fn a_stall_is_short_and_needs_its_guard() {
-        let guards = crate::drillfile::Guards {
-            allowed: Allowed { kernel_stall: true, ..Allowed::default() },
-            ..crate::drillfile::Guards::default()
-        };
+        let allowed = Allowed { kernel_stall: true, ..Allowed::default() };
+        let dead_man = Nanos::from_secs(3);
         let deployment =
             obol_node::Deployment::new(3, 1, 0, obol_profiles::Profile::default()).expect("it fits");
-        let refusal = |guards, lasts, simulated| {
+        let refusal = |allowed, lasts, simulated| {
             let (deployment, targets) = (&deployment, &[][..]);
-            KernelStall.refusal(Planning { guards, lasts: Some(lasts), simulated, deployment, targets })
+            let lasts = Some(lasts);
+            KernelStall.refusal(Planning { allowed, dead_man, lasts, simulated, deployment, targets })
         };
         let too_long = STALL_MAX.saturating_add(Nanos(1));
-        assert_eq!(refusal(&guards, STALL_MAX, false), None);
-        assert!(refusal(&guards, too_long, false).is_some_and(|why| why.contains("900 ms")));
-        let without = crate::drillfile::Guards::default();
+        assert_eq!(refusal(&allowed, STALL_MAX, false), None);
+        assert!(refusal(&allowed, too_long, false).is_some_and(|why| why.contains("900 ms")));
+        let without = Allowed::default();
         assert!(refusal(&without, STALL_MAX, false).is_some_and(|why| why.contains("allow_kernel_stall")));
         assert_eq!(refusal(&without, STALL_MAX, true), None);
     }

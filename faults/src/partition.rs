@@ -7,7 +7,7 @@ use super::order::{Direction, Links};
 
 /// The fault.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Partition;
+pub(crate) struct Partition;
 
 impl LinkFault for Partition {
     const NAME: &'static str = "partition";

@@ -1,22 +1,22 @@
 //! All operations and datagrams are delayed, or all packets between hosts.
 
+use super::Key;
 use super::fault::{Effect, Simulated};
 use super::host_network::Impact;
 use super::links::LinkFault;
 use super::order::{Direction, Links};
-use crate::drillfile::Key;
-use crate::drillfile::span::{SPAN_MIN, span_schema};
+use super::span::{SPAN_MIN, span_schema};
 use obol_config::{Problems, Section};
 use obol_fabric::Nanos;
 
 /// The fault.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Delay {
+pub(crate) struct Delay {
     by: Nanos,
 }
 
 impl Delay {
-    pub(super) const NONE: Self = Self { by: Nanos::ZERO };
+    pub(crate) const NONE: Self = Self { by: Nanos::ZERO };
 }
 
 impl LinkFault for Delay {

@@ -6,7 +6,7 @@ use super::order::Links;
 
 /// The fault.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct MulticastLoss;
+pub(crate) struct MulticastLoss;
 
 impl LinkFault for MulticastLoss {
     const NAME: &'static str = "multicast-loss";

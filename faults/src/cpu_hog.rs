@@ -2,7 +2,7 @@
 
 use super::load::Load;
 
-pub(super) const CPU_HOG: Load = Load {
+pub(crate) const CPU_HOG: Load = Load {
     name: "cpu-hog",
     key: ("threads", 64),
     doc: "how many threads compute",

@@ -1,11 +1,11 @@
 //! Common part of the network faults. A drill file names the layer: `fabric` impairs the links of a
 //! region over shared memory, `host` the network between the hosts of a cluster.
 
+use super::Key;
 use super::fault::{Armed, Arming, Effect, Fault, Planning, Scope, Simulated};
 use super::host_network::{self, BURST, DELAY, Impact, LOSE};
 use super::order::{Direction, Injection, Links, TargetKind};
 use super::record::{Record, Undone};
-use crate::drillfile::Key;
 use obol_config::{Problem, Problems, Section};
 use obol_fabric::Nanos;
 use obol_fabric::host::{Cluster, Impairment};
@@ -17,7 +17,7 @@ use std::{fmt, io};
 const IMPAIR: &str = "impair";
 
 /// A fault of the network.
-pub(super) trait LinkFault: fmt::Debug + Default + Send + Sync + 'static {
+pub(crate) trait LinkFault: fmt::Debug + Default + Send + Sync + 'static {
     const NAME: &'static str;
     const EFFECT: Effect;
 
@@ -62,14 +62,14 @@ enum Layer {
 
 /// Adapter to [`Fault`].
 #[derive(Debug)]
-pub(super) struct Network<T> {
+pub(crate) struct Network<T> {
     fault: T,
     layer: Layer,
     direction: Direction,
 }
 
 impl<T: LinkFault> Network<T> {
-    pub(super) const fn of(fault: T) -> Self {
+    pub(crate) const fn of(fault: T) -> Self {
         Self { fault, layer: Layer::Fabric, direction: Direction::Both }
     }
 

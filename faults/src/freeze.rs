@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// The fault.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Freeze;
+pub(crate) struct Freeze;
 
 impl Fault for Freeze {
     fn name(&self) -> &'static str {

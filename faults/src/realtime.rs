@@ -45,7 +45,7 @@ impl ClockStep {
 }
 
 /// Whether this process may set the clock.
-pub(super) fn may_step() -> bool {
+pub(crate) fn may_step() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());

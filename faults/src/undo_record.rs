@@ -1,7 +1,7 @@
 //! Undo records, written before anything is injected, so that others can undo what a fault agent
 //! left behind.
 
-use crate::faults::Record;
+use super::Record;
 use obol_fabric::host::{Cluster, Process, remove_if_present};
 use obol_node::FileLock;
 use std::os::unix::fs::MetadataExt as _;
@@ -31,7 +31,7 @@ impl Record {
 
     /// Has it undone by one process at a time: the lock, or `None` if it was undone meanwhile. Its fault
     /// agent has ended, and writes it no more.
-    pub(super) fn lock(&self, dir: &Path) -> io::Result<Option<FileLock>> {
+    pub fn lock(&self, dir: &Path) -> io::Result<Option<FileLock>> {
         let path = self.path(dir);
         let end = Instant::now() + LOCK_TIMEOUT;
         loop {
@@ -52,7 +52,7 @@ impl Record {
     }
 
     /// Whether it is of this fault agent.
-    pub(super) fn is_of(&self, fault_agent: Process) -> bool {
+    pub fn is_of(&self, fault_agent: Process) -> bool {
         self.fault_agent == (fault_agent.pid, fault_agent.started)
     }
 

@@ -1,11 +1,11 @@
 //! Interfaces of a host are set down, and up again, by `ip` of iproute2.
 
+use super::Key;
 use super::fault::{Armed, Arming, Effect, Fault, Planning, Scope, Simulated};
 use super::host_network::{self, NO_PRIVILEGE, may_administer};
 use super::iproute2::{Waiting, errors, shown};
 use super::order::{Direction, Injection};
 use super::record::{Interface, Record, Undone};
-use crate::drillfile::Key;
 use obol_config::{Problems, Section};
 use obol_fabric::host::Cluster;
 use serde_json::json;
@@ -21,9 +21,9 @@ const NAME_CHARS_MAX: usize = 15;
 
 /// The fault.
 #[derive(Clone, Debug)]
-pub(super) struct NicDown {
+pub(crate) struct NicDown {
     /// One interface; otherwise all by which a host reaches the others.
-    pub(super) interface: Option<String>,
+    pub(crate) interface: Option<String>,
 }
 
 impl Fault for NicDown {
@@ -63,13 +63,13 @@ impl Fault for NicDown {
         if planning.simulated {
             return None;
         }
-        if !planning.guards.allowed.nic_down {
+        if !planning.allowed.nic_down {
             return Some(
                 "all programs of the host lose the interface; set allow_nic_down = true in [guards]",
             );
         }
         // Neither an order nor a sign of life of the runner may reach the host meanwhile.
-        if planning.lasts.is_some_and(|lasts| lasts >= planning.guards.dead_man) {
+        if planning.lasts.is_some_and(|lasts| lasts >= planning.dead_man) {
             return Some(
                 "the host may not hear its runner meanwhile, so it has to be shorter than dead_man of [guards]",
             );

@@ -6,7 +6,7 @@ use super::order::Links;
 
 /// The fault.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct LinkError;
+pub(crate) struct LinkError;
 
 impl LinkFault for LinkError {
     const NAME: &'static str = "link-error";
