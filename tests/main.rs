@@ -2,6 +2,7 @@
 //! for long.
 
 mod accountable;
+mod attacks;
 mod builds;
 mod busy;
 mod caches;
