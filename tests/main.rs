@@ -26,6 +26,7 @@ mod hangup;
 mod hooks;
 mod host_drills;
 mod hosts;
+mod idle;
 mod joins;
 mod kv;
 mod layers;
