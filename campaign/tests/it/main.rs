@@ -6,6 +6,7 @@ mod disaster;
 mod drift;
 mod fide;
 mod fide_schedules;
+mod links;
 mod marks;
 mod papers;
 mod pulses;
