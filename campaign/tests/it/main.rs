@@ -7,6 +7,7 @@ mod drift;
 mod fide;
 mod fide_schedules;
 mod independence;
+mod links;
 mod marks;
 mod papers;
 mod pulses;
