@@ -411,7 +411,7 @@ fn a_prepared_host_is_not_ended_by_down_and_notices_that_its_gateway_is_frozen()
     let (state, address) = (hosts.text("host-1/state"), hosts.address(1));
     let again = ["host", "prepare", &file, "--address", &address, "--state", &state];
     let again = Ran::of(&mut hosts.on(1, &again)).ends(0);
-    assert!(again.out.contains("is ready already"), "{again:?}");
+    assert!(again.out.contains("was prepared already"), "{again:?}");
     hosts.kill(1, "gateway");
     Ran::of(&mut hosts.on(1, &["host", "clean", &file])).ends(0);
     Ran::of(&mut hosts.on(1, &["down"])).refused(&["no cluster"]);

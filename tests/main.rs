@@ -21,6 +21,7 @@ mod fault_agent;
 mod faults;
 mod floor;
 mod frozen;
+mod good_words;
 mod handles;
 mod hangup;
 mod hooks;
