@@ -468,7 +468,7 @@ mod mutants {
     use obol_smr::Mutant;
 
     /// A mutant has to be caught within this many seeds.
-    const BUDGET: u64 = 400;
+    const BUDGET: u64 = 800;
 
     fn is_caught(mutant: Mutant, invariants: &[u32]) {
         is_caught_with::<Views, Active>(mutant, &[Faults::Single, Faults::Overlapping], invariants);
