@@ -181,7 +181,7 @@ fn a_program_learns_that_its_agent_died_and_attaches_again() {
         &[
             Say("excluded", "no"),
             Say("agent lives", "yes"),
-            Say("check", "ok"),
+            Until("check", "ok"),
             KillAgent,
             Say("views", "agent died"),
             Say("failures", "agent died"),
@@ -287,7 +287,7 @@ fn a_program_that_starts_others_stays_a_member() {
         &ATTACH,
         &[
             Say("spawn", "ok"),
-            Say("check", "ok"),
+            Until("check", "ok"),
             Say("fork and exec", "ok"),
             Say("act", "yes"),
             Say("excluded", "no"),

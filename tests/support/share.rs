@@ -4,7 +4,7 @@
 use parking_lot::{Condvar, Mutex};
 
 /// Tests with clusters at a time.
-const TOGETHER: usize = 4;
+const TOGETHER: usize = 3;
 
 /// Why a test has no other one beside it.
 #[derive(Clone, Copy, Debug)]
