@@ -1,4 +1,4 @@
-// Redigo with its defaults: go run with GO111MODULE=off and the packages of Debian.
+// Redigo with its defaults: arguments PORT and a list of commands. Built with GO111MODULE=off and the packages of Debian.
 package main
 
 import (
@@ -42,5 +42,19 @@ func main() {
 	must(err == nil, "SET of a long value")
 	got, err := redis.String(c.Do("GETDEL", "big"))
 	must(err == nil && got == big, "GETDEL of a long value")
+	commands, err := os.ReadFile(os.Args[2])
+	must(err == nil, "the list of commands")
+	for _, line := range strings.Split(string(commands), "\n") {
+		words := strings.Fields(strings.TrimPrefix(line, "!"))
+		if len(words) == 0 || words[0] == "#" {
+			continue
+		}
+		args := []interface{}{}
+		for _, word := range words[1:] {
+			args = append(args, word)
+		}
+		reply, err := c.Do(words[0], args...)
+		must((err != nil) == strings.HasPrefix(line, "!"), fmt.Sprint(line, ": ", reply, " ", err))
+	}
 	fmt.Println("done")
 }

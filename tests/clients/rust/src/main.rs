@@ -1,4 +1,4 @@
-//! redis-rs with its defaults.
+//! redis-rs with its defaults: arguments PORT and a list of commands.
 
 use redis::{Commands, RedisResult};
 
@@ -16,6 +16,17 @@ fn main() -> RedisResult<()> {
     let () = one.set("big", &big)?;
     let got: String = one.get_del("big")?;
     assert!(got == big, "a long value");
+    let list = std::env::args().nth(2).expect("a list of commands");
+    let list = std::fs::read_to_string(list).expect("the list of commands");
+    for line in list.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let mut words = line.trim_start_matches('!').split(' ');
+        let mut command = redis::cmd(words.next().expect("a name"));
+        for word in words {
+            command.arg(word);
+        }
+        let reply: RedisResult<redis::Value> = command.query(&mut one);
+        assert_eq!(reply.is_err(), line.starts_with('!'), "{line}: {reply:?}");
+    }
     println!("done");
     Ok(())
 }
