@@ -27,6 +27,7 @@ mod host_drills;
 mod hosts;
 mod joins;
 mod kv;
+mod large;
 mod layers;
 mod leases;
 mod leftovers;
