@@ -4,6 +4,7 @@
 
 mod cluster;
 mod history;
+mod locks;
 mod oracle;
 
 use cluster::{Faults, Plan, Run, Store};
@@ -366,6 +367,43 @@ fn with_mu_as_much_time_passes_in_the_log_as_in_truth_whoever_leads() {
 #[test]
 fn with_dare_as_much_time_passes_in_the_log_as_in_truth_whoever_leads() {
     time_goes_on::<Beats, Votes>();
+}
+
+/// Locks and deadlines across a hundred failovers; monotonic clocks differ by days and in their rates.
+fn locks_end_in_time<D: Detector, G: Guard>() {
+    let (mut given, mut passed, mut across) = (0, 0, 0);
+    for seed in 0..LOCK_SEEDS {
+        let plan = Plan { drifts: true, ..Plan::of(seed, Faults::Single) };
+        let run = Store::<D, G>::locks(seed, &plan, LOCK_FAILOVERS / LOCK_SEEDS);
+        let reached = run.unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
+        (given, passed, across) = (given + reached.given, passed + reached.passed, across + reached.across);
+    }
+    println!("{given} times given, {passed} passed on, {across} seen across a failover");
+    assert!(given > 500 && passed > 100 && across > 50, "{given}, {passed}, {across}");
+}
+
+/// All seeds together, so that they run side by side with others.
+const LOCK_FAILOVERS: u64 = 100;
+const LOCK_SEEDS: u64 = 4;
+
+#[test]
+fn locks_end_in_time_whoever_leads_and_whatever_clocks_show() {
+    locks_end_in_time::<Views, Active>();
+}
+
+#[test]
+fn with_mu_locks_end_in_time_whoever_leads_and_whatever_clocks_show() {
+    locks_end_in_time::<PullScore, Unleased>();
+}
+
+/// A day slow or fast, set and stopped: what a service that reads it tells clients has to be found out.
+#[test]
+fn a_service_that_reads_a_wall_clock_is_found_out() {
+    for seed in 0..3 {
+        let plan = Plan { reads_wall_clock: true, ..Plan::of(seed, Faults::Single) };
+        let fault = Store::<Views, Active>::locks(seed, &plan, 6).expect_err("locks end when they want");
+        assert!(fault.contains("a lock ") || fault.contains("PTTL "), "seed {seed}: {fault}");
+    }
 }
 
 #[test]
