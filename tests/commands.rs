@@ -217,7 +217,9 @@ fn a_bad_profile_is_refused_with_line_and_column_and_leaves_nothing() {
         fs::write(&file, &bad).expect("written");
         let place = format!("{path}:{}:{column}: ", line_of(&bad, new));
         root.run(&["up", "--headless", "--profile", &path]).refused(&[&place, words]);
-        ran(&["profile", "check", &path]).refused(&[&place, words]);
+        let check = ran(&["profile", "check", &path]);
+        assert_eq!(check.out, "", "it is not good");
+        check.refused(&[&place, words]);
         root.is_gone();
     }
     fs::write(&file, good).expect("written");

@@ -2,6 +2,7 @@
 //! for long.
 
 mod accountable;
+mod attacks;
 mod builds;
 mod busy;
 mod caches;
@@ -20,11 +21,13 @@ mod fault_agent;
 mod faults;
 mod floor;
 mod frozen;
+mod good_words;
 mod handles;
 mod hangup;
 mod hooks;
 mod host_drills;
 mod hosts;
+mod idle;
 mod joins;
 mod kv;
 mod large;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+pub(crate) const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 /// Names of folders that have no sources.
 const SKIPPED: [&str; 3] = ["target", ".git", "testdata"];
 /// Endings of the files that are read. Scripts without one are read as well.
@@ -58,7 +58,7 @@ fn banned(text: &str) -> Vec<(usize, String)> {
 }
 
 /// The files of a folder that may have to be read.
-fn files(folder: &Path, found: &mut Vec<PathBuf>) {
+pub(crate) fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).expect("a folder") {
         let entry = entry.expect("an entry");
         let (path, kind) = (entry.path(), entry.file_type().expect("a kind"));

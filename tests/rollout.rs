@@ -1,9 +1,12 @@
 //! The gate of a rollout, on a cluster that goes through one.
 
+use crate::support::share::Alone;
 use crate::support::{Ran, Root, freeze, signal, until};
 use serde_json::Value;
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 fn marks(root: &Root) -> Vec<Value> {
     marks_of(&root.cluster())
@@ -22,7 +25,8 @@ fn gate(root: &Root, options: &[&str], command: &[&str]) -> Ran {
 
 #[test]
 fn a_rollout_passes_if_its_limits_hold_and_fails_by_its_limits_or_its_command() {
-    let (root, _up) = Root::with_cluster(&[]);
+    let root = Root::alone(Alone::Measures);
+    let _up = root.up(&[]);
     let obol = env!("CARGO_BIN_EXE_obol");
     let at = root.path().to_str().expect("text").to_owned();
     // A member that leaves on request does not count as failed.
@@ -103,7 +107,8 @@ fn a_rollout_that_ends_the_cluster_fails() {
 
 #[test]
 fn an_exercise_gives_samples_on_both_sides() {
-    let (root, _up) = Root::with_cluster(&[]);
+    let root = Root::alone(Alone::Measures);
+    let _up = root.up(&[]);
     let obol = env!("CARGO_BIN_EXE_obol");
     let exercise = format!("{obol} drill app --count 6 --root {}", root.path().display());
     let ran = gate(
@@ -154,7 +159,8 @@ fn the_consoles_of_all_hosts_show_a_rollout_with_its_limits() {
 
 #[test]
 fn a_rollout_after_which_members_are_missing_fails_whatever_its_limits() {
-    let (root, _up) = Root::with_cluster(&[]);
+    let root = Root::alone(Alone::Measures);
+    let _up = root.up(&[]);
     let obol = env!("CARGO_BIN_EXE_obol");
     let at = root.path().to_str().expect("text").to_owned();
     let each = |verb: &str, names: [&str; 2]| {
@@ -231,5 +237,120 @@ fn a_rollout_after_which_the_store_has_no_majority_fails() {
     for mut replica in replicas.into_iter().skip(2) {
         replica.kill().expect("it runs");
         assert!(replica.wait().is_ok());
+    }
+}
+
+/// The commands in a text that begin with `obol rollout`, with the lines that they go on in.
+fn recipes(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        let line = line.trim_start().trim_start_matches("- run: ").trim_start_matches("$ ");
+        if !line.starts_with("obol rollout -") || line.contains("--help") {
+            continue;
+        }
+        let mut recipe = line.to_owned();
+        while recipe.ends_with('\\') || recipe.matches('\'').count() % 2 == 1 {
+            recipe.push('\n');
+            recipe.push_str(lines.next().expect("the command ends"));
+        }
+        found.push(recipe);
+    }
+    found
+}
+
+/// Runs a command in a folder, with the programs there.
+fn within<'a>(command: &'a mut Command, folder: &Path) -> &'a mut Command {
+    let path = format!("{}:{}", folder.display(), std::env::var("PATH").expect("a path"));
+    command.env("PATH", path).current_dir(folder)
+}
+
+/// What a shell makes of a command's arguments, by a program in this folder that is called `obol`.
+fn arguments(recipe: &str, folder: &Path) -> Vec<String> {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("exec 3>arguments; {recipe}")]);
+    Ran::of(within(&mut shell, folder)).ends(0);
+    let said = std::fs::read_to_string(folder.join("arguments")).expect("text");
+    said.split("\n.\n").filter(|one| !one.is_empty()).map(str::to_owned).collect()
+}
+
+/// The recipes of the documentation and of `--help` are understood, and pass no crash loop. A pod of them
+/// starts, fails and starts again, as Kubernetes and systemd have it.
+#[test]
+fn no_recipe_of_the_documentation_passes_a_crash_loop() {
+    let root = Root::new();
+    let folder = root.note("recipes");
+    std::fs::create_dir_all(&folder).expect("made");
+    // None of them is run but the first.
+    for name in ["obol", "deploy", "ansible-playbook"] {
+        let program = folder.join(name);
+        std::fs::write(&program, "#!/bin/sh\nprintf '%s\\n.\\n' \"$@\" >&3\n").expect("written");
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("set");
+    }
+    let help = root.run(&["rollout", "--help"]).ends(0).out;
+    let read = |name: &str| {
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name)).expect("text")
+    };
+    let texts = [help, read("README.md"), read("docs/rollout.md"), read("docs/operations.md")];
+    let all: Vec<Vec<String>> =
+        texts.iter().flat_map(|text| recipes(text)).map(|recipe| arguments(&recipe, &folder)).collect();
+    assert!(all.len() >= 9, "{all:?}");
+    let mut limits = BTreeSet::new();
+    for recipe in &all {
+        let words: Vec<&str> = recipe.iter().map(String::as_str).collect();
+        let own = words.iter().position(|word| *word == "--").expect("a command");
+        let (options, command) = words.split_at(own);
+        // It is read, and there is no such cluster.
+        let ran = Ran::of(within(root.command(options).args(command), &folder));
+        assert!(ran.code == Some(2) && ran.err.contains("no cluster"), "{words:?}: {ran:?}");
+        let mut kept = Vec::new();
+        let mut options = options[1..].iter();
+        while let Some(option) = options.next() {
+            match *option {
+                "--json" => {}
+                // Hours, files, commands, and what needs failovers before it is judged.
+                "--baseline" | "--settle" | "--timeout" | "--name" | "--out" | "--abort-hook"
+                | "--exercise" | "--max-failover-p99" => _ = options.next(),
+                option => kept.extend([option, options.next().expect("a value")]),
+            }
+        }
+        if kept.is_empty() {
+            kept = vec!["--max-failover", "1h"];
+        }
+        limits.insert(kept);
+    }
+    let _up = root.up(&["--apps", "1"]);
+    let pod = || {
+        let mut command = root.command(&["run", "--name", "shop-7d9fbc6b5-x2x9z", "--node", "node-1"]);
+        command.args(["--", "sh", "-c", "sleep 0.3; exit 1"]).stdin(Stdio::null()).stderr(Stdio::null());
+        assert_eq!(command.status().expect("it starts").code(), Some(1));
+    };
+    let go_on = root.note("go-on");
+    for limits in limits {
+        let text = format!("touch {}; sleep 1", go_on.display());
+        // On a busy machine the cluster may not be healthy when the gate looks, which refuses.
+        let mut child = loop {
+            root.healthy();
+            let mut command = root.command(&["rollout", "--baseline", "1s", "--settle", "2s"]);
+            command.args(&limits).args(["--", "sh", "-c", &text]).stdin(Stdio::null());
+            let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+            until("it begins", || go_on.exists() || child.try_wait().expect("a child").is_some());
+            if go_on.exists() {
+                break child;
+            }
+            let ended = child.wait_with_output().expect("it ended");
+            let said = String::from_utf8_lossy(&ended.stderr);
+            assert!(ended.status.code() == Some(2) && said.contains("nothing is rolled out"), "{said}");
+        };
+        while child.try_wait().expect("a child").is_none() {
+            pod();
+        }
+        let ended = child.wait_with_output().expect("it ended");
+        let said = String::from_utf8_lossy(&ended.stdout);
+        assert!(matches!(ended.status.code(), Some(1 | 4)), "{limits:?}: {said}");
+        assert!(said.contains("shop-7d9fbc6b5-x2x9z"), "{limits:?}: {said}");
+        std::fs::remove_file(&go_on).expect("it is there");
+        root.run(&["forget", "shop-7d9fbc6b5-x2x9z"]).ends(0);
+        root.healthy();
     }
 }

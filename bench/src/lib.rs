@@ -310,6 +310,11 @@ fn print(report: &Report) -> std::io::Result<()> {
     ))
 }
 
+/// What a table says of a figure at its end.
+pub(crate) const fn verdict(met: bool) -> &'static str {
+    if met { "ok" } else { "MISSED" }
+}
+
 /// Prints figures, a line each.
 pub fn table(figures: &[Figure]) -> std::io::Result<()> {
     output::line(format_args!(
@@ -325,7 +330,7 @@ pub fn table(figures: &[Figure]) -> std::io::Result<()> {
             "{:<44} {:>12} {floor:>12} {ratio:>7} {must:>10}  {}",
             f.figure,
             format!("{:.2} {unit}", f.measured),
-            if f.met { "ok" } else { "MISSED" }
+            verdict(f.met)
         ))?;
     }
     Ok(())
@@ -377,6 +382,19 @@ mod tests {
         assert_eq!(lines.len(), 3, "nothing is demanded of the second one");
         let lines = beside(&[("view", &figures(3.0, 2.0))]);
         assert_eq!(lines.last().map(String::as_str), Some("MISSED by view: PUT, which must be <= 1.35x"));
+    }
+
+    #[test]
+    fn a_figure_is_ok_only_if_it_is_met() {
+        let of = |measured| {
+            [
+                Figure::against("PUT", "us", measured, 2.0, 1.35),
+                Figure::at_least_times("rate", "1/s", measured, 2.0, 1.35),
+            ]
+            .map(|figure| verdict(figure.met))
+        };
+        assert_eq!([of(2.7), of(2.8), of(f64::NAN)], [["ok"; 2], ["MISSED", "ok"], ["MISSED"; 2]]);
+        assert_eq!(of(2.6), ["ok", "MISSED"]);
     }
 
     #[test]

@@ -397,7 +397,7 @@ mod tests {
     }
 
     /// What is answered to bytes whose sender ends its side after them.
-    fn answered(request: &str) -> String {
+    fn answered(shared: Shared, request: &str) -> String {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
@@ -417,15 +417,26 @@ mod tests {
         runtime.block_on(async {
             let (stream, _) = listener.accept().await.expect("a connection");
             // The client sees how it ended.
-            let _ = connection(stream, Arc::new(shared(clock::now())), Arc::default()).await;
+            let _ = connection(stream, Arc::new(shared), Arc::default()).await;
         });
         reader.join().expect("read")
     }
 
     #[test]
+    fn an_exporter_that_is_not_alive_or_not_ready_does_not_say_ok() {
+        let of = |path: &str, at| answered(shared(at), &format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let (now, hung) = (clock::now(), clock::now() - Nanos::from_secs(17));
+        assert!(of("/healthz", now).ends_with("\r\n\r\nok\n"));
+        for (path, at) in [("/readyz", now), ("/readyz", hung), ("/healthz", hung)] {
+            let answer = of(path, at);
+            assert!(answer.starts_with("HTTP/1.1 503 ") && !answer.contains("ok\n"), "{path}: {answer:?}");
+        }
+    }
+
+    #[test]
     fn a_client_that_ends_its_side_after_the_request_is_answered() {
         for path in ["/metrics", "/healthz"] {
-            let answer = answered(&format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+            let answer = answered(shared(clock::now()), &format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
             assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{path}: {answer:?}");
         }
     }
@@ -435,7 +446,8 @@ mod tests {
         let [plain, open] = ["text/plain;version=0.0.4;q=0.1", "application/openmetrics-text;version=1.0.0"];
         for [first, second] in [[plain, open], [open, plain]] {
             let accept = format!("Accept: {first}\r\nAccept: {second}\r\n");
-            let answer = answered(&format!("GET /metrics HTTP/1.1\r\nHost: a\r\n{accept}\r\n"));
+            let answer =
+                answered(shared(clock::now()), &format!("GET /metrics HTTP/1.1\r\nHost: a\r\n{accept}\r\n"));
             assert!(answer.contains("content-type: application/openmetrics-text"), "{accept}: {answer}");
         }
     }

@@ -221,7 +221,7 @@ fn print(report: &Report) -> std::io::Result<()> {
             shown(row.obol_us.max),
             row.ratio,
             row.must.map_or_else(|| "--".to_owned(), |must| format!(">= {must}x")),
-            if row.met { "ok" } else { "MISSED" }
+            crate::verdict(row.met)
         ))?;
     }
     for row in &report.against {

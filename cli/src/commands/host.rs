@@ -205,9 +205,9 @@ fn show(file: &Path, found: &Check) -> io::Result<()> {
 fn report(prepared: &Prepared) -> io::Result<()> {
     let Prepared { dir, cluster, host, was_ready, lost } = prepared;
     if *was_ready {
-        return output::line(format_args!("{} is ready already", dir.display()));
+        return output::line(format_args!("{} was prepared already", dir.display()));
     }
-    output::line(format_args!("{} is ready for cluster {cluster}, host {host}", dir.display()))?;
+    output::line(format_args!("{} is prepared for cluster {cluster}, host {host}", dir.display()))?;
     for (notice, noted) in lost {
         output::remark(format_args!("obol: {notice}\nIt was noted in {}", noted.display()))?;
     }

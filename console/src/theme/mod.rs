@@ -71,13 +71,24 @@ impl Theme {
     pub(crate) fn detect() -> Self {
         let set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
         let term = env::var("TERM").unwrap_or_default();
-        if set("NO_COLOR") || term == "dumb" {
+        let theme = if set("NO_COLOR") || term == "dumb" {
             Self::Mono
         } else if term.contains("256") || set("COLORTERM") {
-            let colours = env::var("COLORFGBG").unwrap_or_default();
-            if is_light(&colours) { Self::Light } else { Self::Dark }
+            Self::Dark
         } else {
             Self::Ansi
+        };
+        theme.on(is_light(&env::var("COLORFGBG").unwrap_or_default()))
+    }
+
+    /// The theme in place of a detected one, on a background that is light, or dark. Half of the
+    /// sixteen colours cannot be read on a light one.
+    pub(crate) const fn on(self, light: bool) -> Self {
+        match (self, light) {
+            (Self::Dark | Self::Light, true) => Self::Light,
+            (Self::Dark | Self::Light, false) => Self::Dark,
+            (Self::Ansi, true) => Self::Mono,
+            _ => self,
         }
     }
 
@@ -114,9 +125,9 @@ impl Theme {
     const fn palette(self) -> [Color; 7] {
         use Color::Indexed as C;
         match self {
-            Self::Dark | Self::Mono => [C(245), C(117), C(114), C(221), C(203), C(183), C(117)],
-            Self::Light => [C(242), C(25), C(28), C(130), C(160), C(91), C(25)],
-            Self::Safe => [C(245), C(75), C(75), C(214), C(202), C(175), C(75)],
+            Self::Dark | Self::Mono => [C(246), C(117), C(114), C(221), C(203), C(183), C(117)],
+            Self::Light => [C(241), C(25), C(22), C(94), C(160), C(91), C(25)],
+            Self::Safe => [C(246), C(75), C(75), C(214), C(202), C(175), C(75)],
             Self::Ansi => [
                 Color::DarkGray,
                 Color::Cyan,
@@ -213,6 +224,51 @@ mod tests {
             ("", false),
         ] {
             assert_eq!(is_light(colours), light, "{colours}");
+        }
+    }
+
+    #[test]
+    fn the_background_decides_between_dark_and_light_only() {
+        assert_eq!([Theme::Dark.on(true), Theme::Light.on(false)], [Theme::Light, Theme::Dark]);
+        assert_eq!([Theme::Ansi.on(true), Theme::Ansi.on(false)], [Theme::Mono, Theme::Ansi]);
+        for theme in [Theme::Safe, Theme::Mono] {
+            assert_eq!([theme.on(true), theme.on(false)], [theme; 2]);
+        }
+    }
+
+    /// The luminance of a colour of xterm's cube and greys (WCAG 2.1).
+    fn luminance(red: f64, green: f64, blue: f64) -> f64 {
+        let linear = |part: f64| {
+            let part = part / 255.0;
+            if part <= 0.040_45 { part / 12.92 } else { ((part + 0.055) / 1.055).powf(2.4) }
+        };
+        0.2126 * linear(red) + 0.7152 * linear(green) + 0.0722 * linear(blue)
+    }
+
+    #[test]
+    fn every_colour_can_be_read_on_the_backgrounds_of_its_theme() {
+        let dark = [[0.0; 3], [30.0; 3], [40.0, 44.0, 52.0], [0.0, 43.0, 54.0]];
+        let light = [[255.0; 3], [253.0, 246.0, 227.0], [238.0; 3]];
+        for (theme, backgrounds) in
+            [(Theme::Dark, &dark[..]), (Theme::Safe, &dark[..]), (Theme::Light, &light[..])]
+        {
+            for colour in theme.palette() {
+                let Color::Indexed(n @ 16..) = colour else {
+                    panic!("{theme:?}: {colour:?} is the user's own")
+                };
+                let level = |n: u8| if n == 0 { 0.0 } else { 55.0 + 40.0 * f64::from(n) };
+                let own = if n >= 232 {
+                    let grey = 8.0 + 10.0 * f64::from(n - 232);
+                    luminance(grey, grey, grey)
+                } else {
+                    luminance(level((n - 16) / 36), level((n - 16) / 6 % 6), level((n - 16) % 6))
+                };
+                for [red, green, blue] in backgrounds {
+                    let other = luminance(*red, *green, *blue);
+                    let contrast = (own.max(other) + 0.05) / (own.min(other) + 0.05);
+                    assert!(contrast >= 4.5, "{theme:?}: {n} on {red} {green} {blue}: {contrast:.2}");
+                }
+            }
         }
     }
 

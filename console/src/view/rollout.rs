@@ -74,6 +74,20 @@ mod tests {
     }
 
     #[test]
+    fn of_rollouts_that_ended_only_one_that_passed_is_green() {
+        let tone = |phase| {
+            let ended = vec![mark(1, RolloutStep::Over, phase, &[])];
+            take(&mut Data::default(), 2, ended).expect("shown").1
+        };
+        assert_eq!(tone("passed"), Tone::Good);
+        for phase in ["failed", "command-failed", "aborted", "interrupted", "void", "a later word"] {
+            assert_eq!(tone(phase), Tone::Bad, "{phase}");
+        }
+        let goes = vec![mark(1, RolloutStep::Goes, "passed", &[])];
+        assert_ne!(take(&mut Data::default(), 2, goes).expect("shown").1, Tone::Good, "it has not ended");
+    }
+
+    #[test]
     fn a_rollout_is_shown_from_its_begin_until_a_minute_after_its_end() {
         let mut data = Data::default();
         assert_eq!(take(&mut data, 0, Vec::new()), None);

@@ -242,16 +242,21 @@ fn previewed(mut model: Model, drill: &str, allowed: bool) -> Model {
     model
 }
 
-fn ended(mut model: Model) -> Model {
-    let text = r#"{"schema": 2, "drill": "app", "title": "An app dies", "began": "2026-01-01T00:00:00Z", "took_s": 9,
-        "verdict": "deviated", "count": 20, "extended": 0, "void": 1, "profile": "laptop", "environment": "local",
-        "host": {"cores": 2, "kernel": "6.1"}, "ssh": null, "before": [], "after": [], "figures_us":
-        {"failover.cue_to_active": {"n": 19, "min": 99.0, "p50": 156.0, "p90": null, "p99": null, "max": 214.0}},
-        "judged": [{"metric": "failover.cue_to_active", "of": "p50", "bound": 100.0, "found": 156.0, "samples": 19,
-        "holds": false}], "trials": [], "remarks": ["one was slow"]}"#;
-    let found = serde_json::from_str(text).map(Box::new).map_err(|error| error.to_string());
+const JOURNAL: &str = r#"{"schema": 2, "drill": "app", "title": "An app dies", "began": "2026-01-01T00:00:00Z", "took_s": 9,
+    "verdict": "deviated", "count": 20, "extended": 0, "void": 1, "profile": "laptop", "environment": "local",
+    "host": {"cores": 2, "kernel": "6.1"}, "ssh": null, "before": [], "after": [], "figures_us":
+    {"failover.cue_to_active": {"n": 19, "min": 99.0, "p50": 156.0, "p90": null, "p99": null, "max": 214.0}},
+    "judged": [{"metric": "failover.cue_to_active", "of": "p50", "bound": 100.0, "found": 156.0, "samples": 19,
+    "holds": false}], "trials": [], "remarks": ["one was slow"]}"#;
+
+fn reported(mut model: Model, journal: &str) -> Model {
+    let found = serde_json::from_str(journal).map(Box::new).map_err(|error| error.to_string());
     model.reduce(Event::Chaos(DrillUpdate::Ended { found }), &mut Vec::new());
     model
+}
+
+fn ended(model: Model) -> Model {
+    reported(model, JOURNAL)
 }
 
 #[test]
@@ -280,6 +285,22 @@ fn chaos() {
     progress.reduce(Event::Update(Update::Sample(Box::new(sample))), &mut Vec::new());
     holds("chaos-progress", &progress);
     holds("chaos-ended", &ended(running));
+}
+
+#[test]
+fn a_drill_may_run_and_a_bound_holds_only_if_it_was_found_so() {
+    let may = |allowed| {
+        let model = previewed(with(chaotic(live(100, 30), true), "6"), "app", allowed);
+        text(&model).contains("ok it may run")
+    };
+    assert_eq!([may(true), may(false)], [true, false]);
+    let holds = |holds: &str| {
+        let model = previewed(with(chaotic(live(100, 30), true), "6"), "app", true);
+        let model = with(with(model, "Adefault\n"), "\x12");
+        let found = JOURNAL.replace("\"holds\": false", &format!("\"holds\": {holds}"));
+        text(&reported(model, &found)).contains(": holds")
+    };
+    assert_eq!(["true", "false", "null"].map(holds), [true, false, false]);
 }
 
 /// A recording of a console, played to its end.

@@ -644,3 +644,40 @@ impl Status {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples;
+
+    #[test]
+    fn only_a_member_that_knows_the_newest_view_and_may_act_is_ok() {
+        let of = |called: &str, change: &dyn Fn(&mut ProcessRow)| {
+            let mut sample = samples::healthy(Instant(3_600_000_000_000));
+            let row = sample.processes.iter_mut().find(|row| row.name.as_str() == called).expect("a row");
+            change(row);
+            let row = row.clone();
+            let mut data = Data::default();
+            data.take(Arc::new(sample));
+            data.status(&row).words().1
+        };
+        for called in ["coord-1", "node-1", "app-1"] {
+            assert_eq!(of(called, &|_| ()), "ok", "{called}");
+            assert_eq!(of(called, &|row| row.life = Life::Down), "down");
+            assert_eq!(of(called, &|row| row.life = Life::Left), "left");
+            assert_eq!(of(called, &|row| row.life = Life::Frozen), "frozen");
+            assert_eq!(of(called, &|row| row.incarnation = Incarnation::NONE), "joining");
+            assert_eq!(of(called, &|row| row.view = Some(ViewId(5))), "behind");
+            assert_eq!(of(called, &|row| row.view = None), "behind");
+        }
+        for called in ["node-1", "app-1"] {
+            assert_eq!(of(called, &|row| row.active = false), "no lease");
+            assert_eq!(of(called, &|row| row.lease = None), "stale");
+            let held = |row: &mut ProcessRow| {
+                (row.incarnation, row.held_until) = (Incarnation::NONE, Some(Instant(u64::MAX)));
+            };
+            assert_eq!(of(called, &held), "on hold");
+        }
+        assert_eq!(of("app-1", &|row| row.region = 99), "no agent");
+    }
+}

@@ -553,6 +553,11 @@ p50 = "10s"
         let mut open = passed.clone();
         open.judged[0].holds = None;
         assert!(!says(&open));
+        let says = |journal: &Journal| document(journal, &drill).html().contains("could be judged held");
+        assert!(says(&open) && !says(&passed));
+        for verdict in [Failed, Deviated, Aborted, Interrupted, Void] {
+            assert!(!says(&Journal { verdict, ..open.clone() }), "{verdict:?}");
+        }
     }
 
     #[test]
