@@ -304,7 +304,7 @@ fn cutting_runner(root: &Root) -> std::process::Child {
 #[test]
 fn what_a_killed_drill_has_left_of_a_network_fault_is_named_on_its_host_or_undone() {
     let Some(network) = Network::new() else { return };
-    let root = Root::within(network);
+    let root = Root::new().within(network);
     let _up = root.up(&["--hosts", "2", "--coordinators", "1", "--apps", "2"]);
     let kill = |pids: &[i64]| crate::support::signal("KILL", pids);
     let mut runner = cutting_runner(&root);
