@@ -2,15 +2,15 @@
 //! leaders follow each other.
 
 use super::{
-    AFTERMATH, CLIENTS, Client, Detector, Guard, Node, Operation, Plan, RECOVERY_MAX, ServiceRun, Store,
-    stamped_by_client,
+    AFTERMATH, AGAIN_EVERY_MAX, CLIENTS, Client, Detector, Guard, Node, Operation, Plan, RECOVERY_MAX,
+    ServiceRun, Store, stamped_by_client,
 };
 use crate::locks::{Locks, MS, Reached, Told};
 use obol_smr::{Batch, Done};
 use std::collections::BTreeMap;
 
 /// The spans of the locks, in ms: much shorter than what follows a failover, a few times that, and many.
-const SPANS_MS: [u64; 3] = [6, 30, 1000];
+const SPANS_MS: [u64; 3] = [6, 20, 1000];
 /// Leaders stay for this long, and up to five times that.
 const CALM: u64 = 2 * MS;
 
@@ -55,8 +55,7 @@ impl<D: Detector, G: Guard> Store<D, G> {
             store.lock_until(soon, &mut locks, &mut asked)?;
         }
         store.lock_until_whole(&mut locks, &mut asked)?;
-        let end = store.cluster.now() + 3 * SPANS_MS[1] * MS;
-        store.lock_until(end, &mut locks, &mut asked)?;
+        store.all_told(&mut locks, &mut asked)?;
         locks.judge()
     }
 
@@ -80,6 +79,32 @@ impl<D: Detector, G: Guard> Store<D, G> {
         Err(format!("invariant 12: not redundant again: {}", self.states()))
     }
 
+    /// Clients begin nothing more, and get their answers: what may have taken effect is known then.
+    fn all_told(&mut self, locks: &mut Locks, asked: &mut BTreeMap<u32, Asked>) -> Result<(), String> {
+        let end = self.cluster.now() + 2 * AGAIN_EVERY_MAX.0;
+        while !asked.is_empty() {
+            if self.cluster.now() > end {
+                return Err(format!("invariant 12: {:?} have no answer: {}", asked.keys(), self.states()));
+            }
+            self.hear(locks, asked)?;
+            self.run_until(self.cluster.now() + 10_000)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the answers that are there.
+    fn hear(&mut self, locks: &mut Locks, asked: &mut BTreeMap<u32, Asked>) -> Result<(), String> {
+        for client in CLIENTS {
+            let taken = self.cluster.machine_mut(client).member_mut().and_then(Node::client);
+            if let Some(done) = taken.and_then(Client::take)
+                && let Some(asked) = asked.remove(&client)
+            {
+                self.told(client, asked, &done)?.into_iter().for_each(|told| locks.tell(told));
+            }
+        }
+        Ok(())
+    }
+
     /// Clients work with locks until a time.
     fn lock_until(
         &mut self,
@@ -88,13 +113,8 @@ impl<D: Detector, G: Guard> Store<D, G> {
         asked: &mut BTreeMap<u32, Asked>,
     ) -> Result<(), String> {
         while self.cluster.now() < end {
+            self.hear(locks, asked)?;
             for client in CLIENTS {
-                let taken = self.cluster.machine_mut(client).member_mut().and_then(Node::client);
-                if let Some(done) = taken.and_then(Client::take)
-                    && let Some(asked) = asked.remove(&client)
-                {
-                    self.told(client, asked, &done)?.into_iter().for_each(|told| locks.tell(told));
-                }
                 if !asked.contains_key(&client) && self.rng.permille(50) {
                     self.ask_for_lock(client, asked);
                 }
@@ -107,10 +127,10 @@ impl<D: Detector, G: Guard> Store<D, G> {
 
     fn ask_for_lock(&mut self, client: u32, asked: &mut BTreeMap<u32, Asked>) {
         let key = self.rng.below(SPANS_MS.len() as u64) as usize;
-        let act = match self.rng.below(10) {
-            0..4 => LockAct::Take,
-            // Not for ever: it has to end sometimes.
-            4 => LockAct::Extend,
+        let act = match self.rng.below(40) {
+            0..16 => LockAct::Take,
+            // Seldom: it has to end sometimes.
+            16 => LockAct::Extend,
             _ => LockAct::Look,
         };
         let (name, span) = (format!("lock{key}"), SPANS_MS[key]);
