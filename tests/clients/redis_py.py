@@ -1,8 +1,14 @@
-# redis-py with its defaults: argument PORT. Each command of docs/redis.md, by the method that people call.
+# redis-py with its defaults: argument PORT. Each command of docs/redis.md, by the method that people call. Only its
+# timeout is longer than the default of 5 s, which a busy machine may need for a long value.
 import sys, time, redis
 
 port = int(sys.argv[1])
-r = redis.Redis(port=port, decode_responses=True)
+r = redis.Redis(port=port, decode_responses=True, socket_timeout=100)
+
+
+def near(left, span):
+    # What is left of a span that has just begun, however busy the machine is.
+    return span / 2 < left <= span
 
 
 def refused(why, call, *args):
@@ -21,14 +27,14 @@ assert r.decr("py") == 4 and r.decrby("py", 2) == 2
 # Its incr and decr are INCRBY and DECRBY.
 assert r.execute_command("INCR", "py") == 3 and r.execute_command("DECR", "py") == 2
 assert r.set("py", "x", nx=True) is None and r.append("py", "0") == 2 and r.strlen("py") == 2
-assert r.setnx("lock", "me") == 1 and r.expire("lock", 100) and r.ttl("lock") == 100
+assert r.setnx("lock", "me") == 1 and r.expire("lock", 1000) and near(r.ttl("lock"), 1000)
 assert r.exists("py", "lock", "none") == 2 and r.dbsize() == 2
-assert r.pexpire("lock", 70_000) and 60_000 < r.pttl("lock") <= 70_000 and r.persist("lock") and r.ttl("lock") == -1
+assert r.pexpire("lock", 700_000) and near(r.pttl("lock"), 700_000) and r.persist("lock") and r.ttl("lock") == -1
 now = int(time.time())
-assert r.expireat("lock", now + 100) and 90 < r.ttl("lock") <= 101
-assert r.pexpireat("lock", (now + 50) * 1000) and 40 < r.ttl("lock") <= 51
-assert r.getex("lock", ex=30) == "me" and r.ttl("lock") == 30 and r.getset("lock", "you") == "me"
-assert r.setex("s", 20, "a") and r.psetex("s", 20_000, "b") and r.ttl("s") == 20 and r.get("s") == "b"
+assert r.expireat("lock", now + 1000) and near(r.ttl("lock"), 1001)
+assert r.pexpireat("lock", (now + 500) * 1000) and near(r.ttl("lock"), 501)
+assert r.getex("lock", ex=300) == "me" and near(r.ttl("lock"), 300) and r.getset("lock", "you") == "me"
+assert r.setex("s", 200, "a") and r.psetex("s", 200_000, "b") and near(r.ttl("s"), 200) and r.get("s") == "b"
 assert r.getdel("lock") == "you" and r.type("py") == "string" and r.unlink("py", "s") == 2
 assert r.client_setname("me") and r.client_getname() == "me" and r.client_id() > 0
 assert r.client_list()[0]["name"] == "me" and r.config_get("save") == {"save": ""} and r.client_info()["db"] == 0
