@@ -30,7 +30,6 @@ mod hosts;
 mod idle;
 mod joins;
 mod kv;
-mod large;
 mod layers;
 mod leases;
 mod leftovers;
