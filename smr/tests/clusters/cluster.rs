@@ -40,8 +40,9 @@ const KEYS: u64 = 2;
 const IDLE_EVERY: Nanos = Nanos::from_micros(12);
 const CHUNK_TIMEOUT: Nanos = Nanos::from_micros(150);
 const POLL_INTERVAL: Nanos = Nanos::from_micros(10);
-/// Clocks differ by up to this, in ns: each is up to a day slow or fast.
-const DIFFER_MAX: u64 = 2 * 86_400 * 1_000_000_000;
+/// Clocks differ by up to this, in ns, or by days: each is up to a day slow or fast.
+const DIFFER_MAX: u64 = 1 << 40;
+const DIFFER_DAYS: u64 = 2 * 86_400 * 1_000_000_000;
 /// The rates of clocks differ from that of true time by up to so much, where they do.
 const DRIFT_PPB: u64 = 100_000;
 /// A new cluster serves within this time.
@@ -79,6 +80,8 @@ pub(crate) struct Plan {
     pub(crate) beside: bool,
     /// Clocks differ in their rates as well.
     pub(crate) drifts: bool,
+    /// Clocks differ by days.
+    pub(crate) days: bool,
     /// A bug of all services: each reads the wall clock of its host.
     pub(crate) reads_wall_clock: bool,
     /// The bug of all replicas.
@@ -104,6 +107,7 @@ impl Plan {
             faults,
             beside: false,
             drifts: false,
+            days: false,
             reads_wall_clock: false,
             #[cfg(feature = "mutants")]
             mutant: None,
@@ -245,7 +249,8 @@ impl<D: Detector, G: Guard> Store<D, G> {
         for node in 0..NODES {
             let machine = store.machine(node);
             // No two clocks agree.
-            let offset = Instant(1_000_000 + store.rng.below(DIFFER_MAX));
+            let offset =
+                Instant(1_000_000 + store.rng.below(if plan.days { DIFFER_DAYS } else { DIFFER_MAX }));
             let rate = if plan.drifts { store.rng.below(2 * DRIFT_PPB) as i64 - DRIFT_PPB as i64 } else { 0 };
             let clock = Clock::new(offset, rate);
             store.cluster.add_process(machine, clock);

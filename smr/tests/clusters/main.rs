@@ -377,7 +377,7 @@ const LOCK_THREADS: u64 = 2;
 /// Locks and deadlines while leaders follow each other.
 fn locks_end_in_time<D: Detector, G: Guard>() {
     let run = |seed: u64| {
-        let plan = Plan { drifts: true, ..Plan::of(seed, Faults::Single) };
+        let plan = Plan { drifts: true, days: true, ..Plan::of(seed, Faults::Single) };
         let run = Store::<D, G>::locks(seed, &plan, LOCK_FAILOVERS);
         run.unwrap_or_else(|fault| panic!("seed {seed}: {fault}"))
     };
@@ -412,7 +412,7 @@ fn with_mu_locks_end_in_time_whoever_leads_and_whatever_clocks_show() {
 #[test]
 fn a_service_that_reads_a_wall_clock_is_found_out() {
     for seed in 0..3 {
-        let plan = Plan { reads_wall_clock: true, ..Plan::of(seed, Faults::Single) };
+        let plan = Plan { reads_wall_clock: true, days: true, ..Plan::of(seed, Faults::Single) };
         let fault = Store::<Views, Active>::locks(seed, &plan, 6).expect_err("locks end when they want");
         assert!(fault.contains("a lock ") || fault.contains("PTTL "), "seed {seed}: {fault}");
     }
