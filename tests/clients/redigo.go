@@ -1,4 +1,4 @@
-// Redigo with its defaults: go run with GO111MODULE=off and the packages of Debian.
+// Redigo with its defaults: arguments PORT and a list of commands. Built with GO111MODULE=off and the packages of Debian.
 package main
 
 import (
@@ -24,12 +24,12 @@ func main() {
 	defer c.Close()
 	pong, err := redis.String(c.Do("PING"))
 	must(err == nil && pong == "PONG", "PING")
-	said, err := redis.String(c.Do("SET", "go", "1", "EX", 100))
+	said, err := redis.String(c.Do("SET", "go", "1", "EX", 1000))
 	must(err == nil && said == "OK", "SET")
 	number, err := redis.Int(c.Do("INCR", "go"))
 	must(err == nil && number == 2, "INCR")
 	left, err := redis.Int(c.Do("TTL", "go"))
-	must(err == nil && left == 100, "TTL")
+	must(err == nil && 500 < left && left <= 1000, "TTL")
 	_, err = redis.String(c.Do("GET", "none"))
 	must(err == redis.ErrNil, "GET of nothing")
 	c.Send("MULTI")
@@ -42,5 +42,19 @@ func main() {
 	must(err == nil, "SET of a long value")
 	got, err := redis.String(c.Do("GETDEL", "big"))
 	must(err == nil && got == big, "GETDEL of a long value")
+	commands, err := os.ReadFile(os.Args[2])
+	must(err == nil, "the list of commands")
+	for _, line := range strings.Split(string(commands), "\n") {
+		words := strings.Fields(strings.TrimPrefix(line, "!"))
+		if len(words) == 0 || words[0] == "#" {
+			continue
+		}
+		args := []interface{}{}
+		for _, word := range words[1:] {
+			args = append(args, word)
+		}
+		reply, err := c.Do(words[0], args...)
+		must((err != nil) == strings.HasPrefix(line, "!"), fmt.Sprint(line, ": ", reply, " ", err))
+	}
 	fmt.Println("done")
 }

@@ -2,7 +2,7 @@
 
 mod work;
 
-use crate::history::{Act, History, Puts, Watched, bytes, stamped_by_client};
+use crate::history::{Act, History, Puts, WallClock, Watched, bytes, stamped_by_client, true_time_is};
 use crate::oracle::{Oracle, Seen};
 use obol_cluster_sim::service::{
     self, AFTERMATH, AGAIN_EVERY, AGAIN_EVERY_MAX, COORDINATORS, FAULTS, FAULTS_LAST, LEASE, LINGERING,
@@ -23,6 +23,7 @@ use obol_smr::{
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+mod locks;
 mod outdated;
 mod replaced;
 mod sessions;
@@ -39,6 +40,9 @@ const KEYS: u64 = 2;
 const IDLE_EVERY: Nanos = Nanos::from_micros(12);
 const CHUNK_TIMEOUT: Nanos = Nanos::from_micros(150);
 const POLL_INTERVAL: Nanos = Nanos::from_micros(10);
+/// Clocks differ by up to this, in ns, or by days: each is up to a day slow or fast.
+const DIFFER_MAX: u64 = 1 << 40;
+const DIFFER_DAYS: u64 = 2 * 86_400 * 1_000_000_000;
 /// The rates of clocks differ from that of true time by up to so much, where they do.
 const DRIFT_PPB: u64 = 100_000;
 /// A new cluster serves within this time.
@@ -76,6 +80,10 @@ pub(crate) struct Plan {
     pub(crate) beside: bool,
     /// Clocks differ in their rates as well.
     pub(crate) drifts: bool,
+    /// Clocks differ by days.
+    pub(crate) days: bool,
+    /// A bug of all services: each reads the wall clock of its host.
+    pub(crate) reads_wall_clock: bool,
     /// The bug of all replicas.
     #[cfg(feature = "mutants")]
     pub(crate) mutant: Option<Mutant>,
@@ -99,6 +107,8 @@ impl Plan {
             faults,
             beside: false,
             drifts: false,
+            days: false,
+            reads_wall_clock: false,
             #[cfg(feature = "mutants")]
             mutant: None,
         }
@@ -163,6 +173,7 @@ pub(crate) struct Store<D, G> {
     /// By node.
     asked: BTreeMap<u32, ClientState>,
     beside: bool,
+    reads_wall_clock: bool,
     next_value: u64,
     /// Operations that each client may begin.
     operations_max: u32,
@@ -227,6 +238,7 @@ impl<D: Detector, G: Guard> Store<D, G> {
             oracle: Oracle::default(),
             asked: BTreeMap::new(),
             beside: plan.beside,
+            reads_wall_clock: plan.reads_wall_clock,
             next_value: 1,
             operations_max: OPERATIONS_MAX,
             yields: 0,
@@ -237,7 +249,8 @@ impl<D: Detector, G: Guard> Store<D, G> {
         for node in 0..NODES {
             let machine = store.machine(node);
             // No two clocks agree.
-            let offset = Instant(1_000_000 + store.rng.below(1 << 40));
+            let offset =
+                Instant(1_000_000 + store.rng.below(if plan.days { DIFFER_DAYS } else { DIFFER_MAX }));
             let rate = if plan.drifts { store.rng.below(2 * DRIFT_PPB) as i64 - DRIFT_PPB as i64 } else { 0 };
             let clock = Clock::new(offset, rate);
             store.cluster.add_process(machine, clock);
@@ -246,7 +259,7 @@ impl<D: Detector, G: Guard> Store<D, G> {
     }
 
     /// A replica without a log.
-    fn new_replica(&self) -> Replica<Watched, D, G> {
+    fn new_replica(&self, node: u32) -> Replica<Watched, D, G> {
         let pace = Pace {
             poll_every: POLL_EVERY,
             idle_every: IDLE_EVERY,
@@ -254,7 +267,9 @@ impl<D: Detector, G: Guard> Store<D, G> {
             look_every: POLL_INTERVAL,
         };
         let area = Area::of(self.cluster.layout()).expect("there is room");
-        let replica = Replica::new(area, pace, Watched::default());
+        let service = Watched::default();
+        let service = if self.reads_wall_clock { service.with_wall_clock(WallClock(node)) } else { service };
+        let replica = Replica::new(area, pace, service);
         #[cfg(feature = "mutants")]
         let replica = match self.mutant {
             Some(mutant) => replica.with_mutant(mutant),
@@ -519,7 +534,7 @@ impl<D: Detector, G: Guard> ServiceRun for Store<D, G> {
         }
         let area = Area::of(self.cluster.layout()).expect("there is room");
         let actor = if REPLICAS.contains(&node) {
-            let replica = self.new_replica();
+            let replica = self.new_replica(node);
             let may_bootstrap = node == REPLICAS.start && !self.has_begun;
             let replica = if may_bootstrap { replica.founding(of_first_log(seed), VOTERS) } else { replica };
             Actor::Replica(Box::new(replica))
@@ -533,6 +548,7 @@ impl<D: Detector, G: Guard> ServiceRun for Store<D, G> {
     }
 
     fn step(&mut self) -> Result<bool, String> {
+        true_time_is(self.cluster.now());
         let Some(step) = self.cluster.step() else { return Ok(false) };
         if !REPLICAS.contains(&step.node) {
             return Ok(true);

@@ -4,6 +4,7 @@
 use obol_smr::{Done, KeyValue, LoadError, Service};
 use stateright::semantics::register::{Register, RegisterOp, RegisterRet};
 use stateright::semantics::{ConsistencyTester, LinearizabilityTester};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -140,6 +141,44 @@ fn time_of(command: &[u8]) -> Option<(u64, &[u8])> {
 /// and changes while it is saved.
 const PADDING: usize = 24 * 1024;
 
+const DAY_MS: u64 = 86_400_000;
+/// How long the wall clock of a host goes right before it may be set or stopped, in ns of true time.
+const WALL_PERIOD: u64 = 20_000_000;
+
+thread_local! {
+    /// True time, for those that read a wall clock: they do so without asking the simulator.
+    static TRUE_NOW: Cell<u64> = const { Cell::new(0) };
+}
+
+pub(crate) fn true_time_is(now: u64) {
+    TRUE_NOW.set(now);
+}
+
+/// The wall clock of a host: a day slow or fast, set by up to a day forward or back, or stopped. Only a planted
+/// bug reads it: whatever wall clocks show, time of the log goes on by monotonic ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct WallClock(pub(crate) u32);
+
+impl WallClock {
+    fn ms(self) -> u64 {
+        let now = TRUE_NOW.get();
+        let drawn = |of: (u32, u64)| {
+            let mut hasher = DefaultHasher::new();
+            of.hash(&mut hasher);
+            hasher.finish()
+        };
+        let day = |random: u64| random % (2 * DAY_MS);
+        let (period, shown) = (now / WALL_PERIOD, now / 1_000_000);
+        // As long after 1970 as needed for a clock that is a day slow.
+        let shown = 2 * DAY_MS + day(drawn((self.0, u64::MAX))) + shown;
+        match drawn((self.0, period)) % 4 {
+            0 => shown - DAY_MS + day(drawn((self.0, period + u64::MAX / 2))),
+            1 => shown - now % WALL_PERIOD / 1_000_000,
+            _ => shown,
+        }
+    }
+}
+
 /// The store, which notices a command that takes effect twice, because each PUT has a value of its own,
 /// and a time that is lower than one before it, or a client's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -156,6 +195,8 @@ pub(crate) struct Watched {
     saved: Option<Vec<u8>>,
     /// It is to be loaded, and has nothing yet.
     is_blank: bool,
+    /// It is a bug: commands of Redis happen when this clock says.
+    wall: Option<WallClock>,
 }
 
 impl Watched {
@@ -168,8 +209,25 @@ impl Watched {
         to.resize(to.len() + PADDING, 0);
     }
 
+    /// A service that reads the wall clock of its host.
+    pub(crate) fn with_wall_clock(mut self, clock: WallClock) -> Self {
+        self.wall = Some(clock);
+        self
+    }
+
+    /// A command or query at the time of the wall clock, if this service reads it.
+    fn by_wall_clock(&self, command: &[u8]) -> Option<Vec<u8>> {
+        let mut command = command.to_vec();
+        KeyValue::stamp(&mut command, self.wall?.ms());
+        Some(command)
+    }
+
     /// What replicas that have applied the same have in common.
     pub(crate) fn state(&self) -> u64 {
+        if self.wall.is_some() {
+            // By that they would differ at once: clients have to see it.
+            return 0;
+        }
         let mut hasher = DefaultHasher::new();
         (&self.store, &self.seen, self.now).hash(&mut hasher);
         hasher.finish()
@@ -185,7 +243,10 @@ impl Service for Watched {
             self.wrong_time = Some((time, self.now));
         }
         self.now = self.now.max(time);
-        self.store.apply(command, reply);
+        self.store.apply(self.by_wall_clock(command).as_deref().unwrap_or(command), reply);
+        if KeyValue::stamped(command).is_some() {
+            return;
+        }
         // After the operation and a key of one byte.
         let value =
             command.get(3..11).and_then(|word| word.first_chunk()).map(|word| u64::from_le_bytes(*word));
@@ -195,8 +256,9 @@ impl Service for Watched {
     }
 
     fn stamp(command: &mut [u8], at_ms: u64) {
-        if let Some(time) = command.first_chunk_mut::<TIME_BYTES>() {
+        if let Some((time, command)) = command.split_first_chunk_mut::<TIME_BYTES>() {
             *time = at_ms.to_le_bytes();
+            KeyValue::stamp(command, at_ms);
         }
     }
 
@@ -208,9 +270,13 @@ impl Service for Watched {
         self.now
     }
 
+    fn seed(&mut self, random: u64) {
+        self.store.seed(random);
+    }
+
     fn read(&self, query: &[u8], reply: &mut Vec<u8>) {
         if let Some((_, query)) = time_of(query) {
-            self.store.read(query, reply);
+            self.store.read(self.by_wall_clock(query).as_deref().unwrap_or(query), reply);
         }
     }
 
@@ -242,7 +308,7 @@ impl Service for Watched {
     }
 
     fn begin_load(&self) -> Self {
-        Self { store: self.store.begin_load(), is_blank: true, ..Self::default() }
+        Self { store: self.store.begin_load(), is_blank: true, wall: self.wall, ..Self::default() }
     }
 
     fn load_part(&mut self, from: &mut Vec<u8>) -> Result<(), LoadError> {

@@ -4,6 +4,7 @@
 
 mod cluster;
 mod history;
+mod locks;
 mod oracle;
 
 use cluster::{Faults, Plan, Run, Store};
@@ -366,6 +367,55 @@ fn with_mu_as_much_time_passes_in_the_log_as_in_truth_whoever_leads() {
 #[test]
 fn with_dare_as_much_time_passes_in_the_log_as_in_truth_whoever_leads() {
     time_goes_on::<Beats, Votes>();
+}
+
+/// Failovers of each run, and runs: a hundred failovers. Monotonic clocks differ by days and in their rates.
+const LOCK_FAILOVERS: u64 = 10;
+const LOCK_SEEDS: u64 = 10;
+const LOCK_THREADS: u64 = 2;
+
+/// Locks and deadlines while leaders follow each other.
+fn locks_end_in_time<D: Detector, G: Guard>() {
+    let run = |seed: u64| {
+        let plan = Plan { drifts: true, days: true, ..Plan::of(seed, Faults::Single) };
+        let run = Store::<D, G>::locks(seed, &plan, LOCK_FAILOVERS);
+        run.unwrap_or_else(|fault| panic!("seed {seed}: {fault}"))
+    };
+    let (mut given, mut passed, mut across) = (0, 0, 0);
+    std::thread::scope(|scope| {
+        let some = |first| {
+            scope.spawn(move || {
+                (first..LOCK_SEEDS).step_by(LOCK_THREADS as usize).map(run).collect::<Vec<_>>()
+            })
+        };
+        let all: Vec<_> = (0..LOCK_THREADS).map(some).collect();
+        for reached in all.into_iter().flat_map(|thread| thread.join().expect("each run is right")) {
+            (given, passed, across) =
+                (given + reached.given, passed + reached.passed, across + reached.across);
+        }
+    });
+    println!("{given} times given, {passed} passed on, {across} seen across a failover");
+    assert!(given > 150 && passed > 50 && across > 1000, "{given}, {passed}, {across}");
+}
+
+#[test]
+fn locks_end_in_time_whoever_leads_and_whatever_clocks_show() {
+    locks_end_in_time::<Views, Active>();
+}
+
+#[test]
+fn with_mu_locks_end_in_time_whoever_leads_and_whatever_clocks_show() {
+    locks_end_in_time::<PullScore, Unleased>();
+}
+
+/// A day slow or fast, set and stopped: what a service that reads it tells clients has to be found out.
+#[test]
+fn a_service_that_reads_a_wall_clock_is_found_out() {
+    for seed in 0..3 {
+        let plan = Plan { reads_wall_clock: true, days: true, ..Plan::of(seed, Faults::Single) };
+        let fault = Store::<Views, Active>::locks(seed, &plan, 6).expect_err("locks end when they want");
+        assert!(fault.contains("a lock ") || fault.contains("PTTL "), "seed {seed}: {fault}");
+    }
 }
 
 #[test]

@@ -93,7 +93,7 @@ impl<D: Detector, G: Guard> Store<D, G> {
     /// A replica that begins a store on an operator's word.
     fn founder(&mut self, node: u32, known: u64) -> Process<Machine<D, G>> {
         let (number, seed) = (self.rng.next_u64(), self.rng.next_u64());
-        let replica = self.new_replica().founding(of_newer_log(number, SECONDS, [known]), VOTERS);
+        let replica = self.new_replica(node).founding(of_newer_log(number, SECONDS, [known]), VOTERS);
         let member = self.member(node, seed);
         Process::Member(Box::new(Node::new(member, Actor::Replica(Box::new(replica)))))
     }
