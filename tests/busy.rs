@@ -3,6 +3,7 @@
 //! are removed.
 
 use crate::support::Root;
+use crate::support::share::Alone;
 use obol_checks::skipped;
 use std::fs;
 
@@ -25,7 +26,8 @@ fn real_time_threads(pid: i64) -> usize {
 
 #[test]
 fn whoever_is_watched_in_real_time_is_scheduled_in_real_time() {
-    let (root, _up) = Root::with_cluster(&["--apps", "2", "--profile", "dedicated"]);
+    let root = Root::alone(Alone::RealTime);
+    let _up = root.up(&["--apps", "2", "--profile", "dedicated"]);
     let warnings = root.status().json["warnings"].clone();
     if warnings.as_array().is_none_or(|warnings| !warnings.is_empty()) {
         return skipped("real-time-scheduling", warnings);

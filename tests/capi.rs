@@ -58,6 +58,9 @@ fn a_program_in_c_joins_serves_sees_a_death_and_leaves() {
         // It says so once it counts failures: one before that would not be counted.
         until("the guest serves", || said().contains("\nview "));
         until("its status says so", || root.status().is_active("guest"));
+        let second = Ran::of(Command::new(program).args(["node-1", "guest"]).arg(root.path())).ends(1).err;
+        let why = format!("guest runs already (pid {}), and a name belongs to one live process", guest.id());
+        assert_eq!(second.trim_end(), format!("attach: {why}"));
         root.run(&["kill", victim]).ends(0);
         until("the guest ends", || guest.try_wait().expect("its status").is_some());
         assert!(guest.wait().expect("its status").success(), "{}", said());
@@ -124,6 +127,8 @@ fn a_service_in_c_is_replicated_and_survives_its_leader() {
     assert!(refused(&["smr-a-name-that-is-long"]).contains("a shorter name of the replica is needed"));
     let mut first = Replica::start(&program, &root, "smr-1");
     assert_eq!(first.ask("take 2"), 2);
+    let second = refused(&["smr-1"]);
+    assert!(second.contains(&format!("open: smr-1 runs already (pid {})", first.child.id())), "{second}");
     let mut others = ["smr-2", "smr-3"].map(|name| {
         let replica = Replica::start(&program, &root, name);
         root.until("it is a member", |status| status.is_active(name));

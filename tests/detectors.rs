@@ -16,7 +16,7 @@ fn row<'v>(all: &'v Value, key: &str, name: &str) -> &'v Value {
 #[test]
 fn detectors_that_run_and_those_that_do_not_are_compared_on_the_same_faults() {
     let Some(network) = Network::new() else { return };
-    let root = Root::within(network);
+    let root = Root::new().within(network);
     let profile = obol_profiles::Profile::builtin("lan").expect("built in").to_toml() + PULSE;
     let path = root.note("profile.toml");
     std::fs::write(&path, profile).expect("written");

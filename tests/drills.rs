@@ -1,5 +1,6 @@
 //! Drills: one report for scripts, whose numbers agree with each other.
 
+use crate::support::share::Alone;
 use crate::support::{Ran, Root, Status, freeze, obol, programs, signal, until};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -169,7 +170,8 @@ fn the_phases_of_a_failover_add_up_to_it() {
 
 #[test]
 fn a_p99_is_claimed_from_299_samples_on() {
-    let (root, _up) = Root::with_cluster(&["--apps", "2"]);
+    let root = Root::alone(Alone::Measures);
+    let _up = root.up(&["--apps", "2"]);
     // A busy machine may void more repetitions than the run makes up for; then it says that it
     // claims nothing.
     until("a run claims a p99", || {

@@ -2,6 +2,7 @@
 //! hits another process, or leaves something behind. In every test a bystander must stay untouched.
 
 use crate::support::journals::passes;
+use crate::support::share::Alone;
 use crate::support::{HANG, Root, Status, Up, freeze, has_ended, obol, signal, until, until_or};
 use obol_chaos::drillfile::Allowed;
 use obol_chaos::drillfile::Keep;
@@ -50,7 +51,11 @@ impl Drop for Bystander {
 
 /// A cluster, and a bystander that no drill of it may touch.
 fn begun(arguments: &[&str]) -> (Root, Up, Bystander) {
-    let (root, up) = Root::with_cluster(arguments);
+    begun_in(Root::new(), arguments)
+}
+
+fn begun_in(root: Root, arguments: &[&str]) -> (Root, Up, Bystander) {
+    let up = root.up(arguments);
     (root, up, Bystander::new())
 }
 
@@ -425,7 +430,7 @@ fn links_are_whole_again_when_the_runner_is_gone_or_the_helper_was_killed() {
 
 #[test]
 fn a_drill_from_a_file_is_run_and_reported() {
-    let (root, _up, _bystander) = begun(&["--caches", "2"]);
+    let (root, _up, _bystander) = begun_in(Root::alone(Alone::Measures), &["--caches", "2"]);
     for (name, injections, victims) in
         [("app", 1, "app-"), ("app+coordinator+cache", 3, "app-"), ("host-loss", 2, "node-")]
     {
@@ -475,7 +480,7 @@ fn a_drill_from_a_file_is_run_and_reported() {
 
 #[test]
 fn whoever_leaves_counts_as_no_failure() {
-    let (root, _up, _bystander) = begun(&[]);
+    let (root, _up, _bystander) = begun_in(Root::alone(Alone::Measures), &[]);
     let journal = passes(&root, &["rolling-restart", "--count", "2"], || ());
     let count = &journal["judged"][0];
     assert_eq!((&count["metric"], &count["of"]), (&"members.failed".into(), &"at_most".into()));
@@ -490,7 +495,7 @@ fn whoever_leaves_counts_as_no_failure() {
 
 #[test]
 fn a_runner_that_is_killed_leaves_nothing_frozen_and_two_drills_never_run_at_once() {
-    let (root, _up, _bystander) = begun(&[]);
+    let (root, _up, _bystander) = begun_in(Root::alone(Alone::Measures), &[]);
     let before = root.healthy();
     let run = || {
         let mut command = root.command(&["drill", "run", "freeze", "--count", "50"]);

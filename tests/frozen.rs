@@ -1,12 +1,13 @@
 //! Processes that stand still for longer than any timeout: they are excluded by their heartbeat,
 //! never act in the old view again, and rejoin as new incarnations. The others continue.
 
-use crate::support::{Root, Status, Up, freeze, signal, until_or};
+use crate::support::{Root, Status, Up, freeze, has_ended, signal, until, until_or};
 use obol_checks::skipped;
 use obol_profiles::Profile;
 use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
+use std::process::Stdio;
 use std::time::Duration;
 
 /// Longer than every timeout of the profile `laptop` after which a process acts.
@@ -173,6 +174,39 @@ impl Drop for Freezer {
         }
         let _ = fs::remove_dir(&self.0);
     }
+}
+
+#[test]
+fn a_frozen_process_that_was_asked_to_stop_ends_when_it_continues() {
+    let (root, _up) = Root::with_cluster(&["--apps", "3"]);
+    let before = root.healthy();
+    let names = ["app-1", "node-2"];
+    let pids = names.map(|name| before.pid(name));
+    pids.iter().for_each(|pid| freeze(*pid));
+    let asked = names.map(|name| {
+        let mut command = root.command(&["stop", name]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts")
+    });
+    for ((asked, name), pid) in asked.into_iter().zip(names).zip(pids) {
+        let said = asked.wait_with_output().expect("it ends");
+        let text = String::from_utf8_lossy(&said.stderr);
+        let wanted = format!(
+            "could not stop {name}: it is frozen; it ends as soon as it continues (`kill -CONT {pid}`)"
+        );
+        assert!(said.status.code() == Some(1) && text.contains(&wanted), "{text}");
+        let status = root.status();
+        assert!(status.reasons().contains(&format!("{name} is frozen (stopped)")), "{status:?}");
+    }
+    signal("CONT", &pids);
+    until("both have ended", || pids.iter().all(|pid| has_ended(*pid)));
+    // Both are gone by an operator's word; a program without its agent still cannot act.
+    let why = "app-2 has no agent and cannot act: node-2 left";
+    let after = root.until("only the program is missed", |status| status.reasons() == why);
+    assert_eq!(names.map(|name| after.process(name)["left"].as_bool()), [Some(true); 2], "{after:?}");
+    for name in names {
+        root.run(&["start", name]).ends(0);
+    }
+    root.healthy();
 }
 
 #[test]

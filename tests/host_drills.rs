@@ -2,6 +2,7 @@
 
 use crate::hosts::Hosts;
 use crate::support::programs::script;
+use crate::support::share::Alone;
 use crate::support::{Ran, Root, journals, signal, until, until_or};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -54,7 +55,8 @@ fn written(root: &Root, text: &str) -> String {
 
 #[test]
 fn drills_kill_on_every_host_and_know_the_skew_of_their_cue_within_the_clocks_errors() {
-    let (root, _up) = Root::with_cluster(&["--hosts", "3", "--caches", "3"]);
+    let root = Root::alone(Alone::Measures);
+    let _up = root.up(&["--hosts", "3", "--caches", "3"]);
     for drill in ["app", "leader", "app+coordinator+cache"] {
         let ran = root.run(&["drill", drill, "--count", "2", "--json"]);
         let report = ran.json();

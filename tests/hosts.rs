@@ -11,13 +11,14 @@ use std::fs;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 pub(crate) const HOSTS: u8 = 3;
 
 /// The hosts of one cluster, and what runs on them.
 pub(crate) struct Hosts {
     root: Root,
-    /// Two bytes of the loopback network that only this test uses.
+    /// Two bytes of the loopback network that only these hosts use.
     net: [u8; 2],
     /// By host and command.
     daemons: BTreeMap<(u8, String), Daemon>,
@@ -44,7 +45,9 @@ impl Hosts {
     fn with(bridges: Option<Bridges>, profile: &str) -> Self {
         let root = Root::new();
         fs::DirBuilder::new().recursive(true).mode(0o700).create(root.path()).expect("made");
-        let [_, _, high, low] = std::process::id().to_be_bytes();
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let [_, _, high, low] =
+            (std::process::id() + (NEXT.fetch_add(1, Ordering::Relaxed) << 8)).to_be_bytes();
         let hosts = Self { root, net: [high, low], daemons: BTreeMap::new(), bridges };
         let mut text = "schema = 1\ncluster = \"default\"\nid = \"00000000000000aa\"\nfabric = \"ip\"\nkeys = \"keys\"\n".to_owned();
         text += &format!("profile = \"{profile}\"\n");

@@ -1,5 +1,6 @@
 //! The cache with real processes: kills of the primary that no client's answer shows.
 
+use crate::support::share::Alone;
 use crate::support::{Ran, Root, freeze, has_ended, signal, until};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -40,7 +41,8 @@ fn no_answer_is_wrong(root: &Root, options: &[&str]) -> Value {
 
 #[test]
 fn no_answer_is_wrong_while_primaries_are_killed_and_the_cache_is_redundant_again_each_time() {
-    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
+    let root = Root::alone(Alone::Measures);
+    let _up = root.up(&["--apps", "1"]);
     let said = no_answer_is_wrong(&root, &["--for", "2s", "--kill-every", "400ms"]);
     assert!(said["kills"].as_u64() >= Some(1) && said["failovers"].as_u64() >= Some(1), "{said}");
     assert!(said["puts"].as_u64() > Some(0) && said["gets"].as_u64() > Some(0), "{said}");
@@ -61,7 +63,8 @@ fn a_check_without_the_kills_that_were_asked_for_is_void() {
 
 #[test]
 fn no_answer_of_a_cache_of_two_shards_is_wrong_while_servers_are_killed() {
-    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
+    let root = Root::alone(Alone::Measures);
+    let _up = root.up(&["--apps", "1"]);
     let said = no_answer_is_wrong(&root, &["--shards", "2", "--for", "2s", "--kill-every", "400ms"]);
     // A server that is killed may be the primary of one shard, and the backup of the other.
     assert!(said["kills"].as_u64() >= Some(1) && said["failovers"].as_u64() >= Some(1), "{said}");
@@ -69,7 +72,8 @@ fn no_answer_of_a_cache_of_two_shards_is_wrong_while_servers_are_killed() {
 
 #[test]
 fn nothing_is_lost_when_servers_are_frozen_while_others_are_killed() {
-    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
+    let root = Root::alone(Alone::Measures);
+    let _up = root.up(&["--apps", "1"]);
     let faults = ["--kill-every", "1s", "--freeze-every", "1s", "--freeze-max", "1200ms"];
     let said = no_answer_is_wrong(&root, &[&["--shards", "2", "--for", "6s"], &faults[..]].concat());
     assert!(said["kills"].as_u64() >= Some(1) && said["freezes"].as_u64() >= Some(1), "{said}");
@@ -198,7 +202,8 @@ fn a_server_that_was_frozen_is_removed_and_comes_back_with_memory_of_its_own() {
 
 #[test]
 fn a_drill_tells_what_a_client_saw_of_the_failovers_beside_what_the_members_did() {
-    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
+    let root = Root::alone(Alone::Measures);
+    let _up = root.up(&["--apps", "1"]);
     let drill = ["drill", "app", "--observe", "client", "--count", "3", "--json"];
     let said = root.run(&drill).ends(0).json();
     assert_eq!(said["count"], 3);

@@ -1,6 +1,7 @@
 //! The life of a cluster: it comes up, is seen, loses processes, gets them back, and ends without a
 //! trace.
 
+use crate::support::share::Alone;
 use crate::support::{Ran, Root, Status, freeze, signal, until, until_or};
 use serde_json::Value;
 
@@ -268,7 +269,8 @@ fn clusters_side_by_side_do_not_touch_each_other() {
 
 #[test]
 fn the_profile_dedicated_comes_up_with_privileges_and_without() {
-    let (root, up) = Root::with_cluster(&["--profile", "dedicated", "--coordinators", "1", "--apps", "1"]);
+    let root = Root::alone(Alone::RealTime);
+    let up = root.up(&["--profile", "dedicated", "--coordinators", "1", "--apps", "1"]);
     let status = root.healthy();
     assert_eq!(status.json["profile"], "dedicated");
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", status.pid("coord-1"))).expect("it lives");

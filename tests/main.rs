@@ -2,6 +2,7 @@
 //! for long.
 
 mod accountable;
+mod attacks;
 mod builds;
 mod busy;
 mod caches;
@@ -25,6 +26,7 @@ mod hangup;
 mod hooks;
 mod host_drills;
 mod hosts;
+mod idle;
 mod joins;
 mod kv;
 mod layers;

@@ -3,6 +3,7 @@
 //! as it should.
 
 use crate::support::journals::passes;
+use crate::support::share::Alone;
 use crate::support::{Ran, Root, signal, until};
 use obol_fabric::Nanos;
 use obol_profiles::Profile;
@@ -40,7 +41,8 @@ fn reasons(journal: &Value) -> String {
 
 #[test]
 fn drills_that_ship_pass_on_a_fresh_cluster() {
-    let (root, _up) = Root::with_cluster(&["--caches", "2"]);
+    let root = Root::alone(Alone::Measures);
+    let _up = root.up(&["--caches", "2"]);
     let names = ["triple-loss", "freeze", "cache-storm", "coordinator-replace", "flap"];
     for name in names.into_iter().chain(["multicast-outage", "partition-leader", "partition-node"]) {
         passes(&root, &[name, "--count", "1"], || ());
@@ -52,7 +54,8 @@ fn drills_that_ship_pass_on_a_fresh_cluster() {
 #[test]
 fn the_drill_of_an_agent_that_dies_alone_passes_on_one_host_and_across_hosts() {
     for arguments in [&["--apps", "3"][..], &["--hosts", "3"]] {
-        let (root, _up) = Root::with_cluster(arguments);
+        let root = Root::alone(Alone::Measures);
+        let _up = root.up(arguments);
         let journal = passes(&root, &["agent", "--count", "9"], || ());
         let judged = journal["judged"].as_array().expect("bounds");
         assert!(judged.iter().any(|one| one["of"] == "p50" && one["holds"] == true), "{journal:#}");

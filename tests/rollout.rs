@@ -1,5 +1,6 @@
 //! The gate of a rollout, on a cluster that goes through one.
 
+use crate::support::share::Alone;
 use crate::support::{Ran, Root, freeze, signal, until};
 use serde_json::Value;
 use std::path::Path;
@@ -22,7 +23,8 @@ fn gate(root: &Root, options: &[&str], command: &[&str]) -> Ran {
 
 #[test]
 fn a_rollout_passes_if_its_limits_hold_and_fails_by_its_limits_or_its_command() {
-    let (root, _up) = Root::with_cluster(&[]);
+    let root = Root::alone(Alone::Measures);
+    let _up = root.up(&[]);
     let obol = env!("CARGO_BIN_EXE_obol");
     let at = root.path().to_str().expect("text").to_owned();
     // A member that leaves on request does not count as failed.
@@ -103,7 +105,8 @@ fn a_rollout_that_ends_the_cluster_fails() {
 
 #[test]
 fn an_exercise_gives_samples_on_both_sides() {
-    let (root, _up) = Root::with_cluster(&[]);
+    let root = Root::alone(Alone::Measures);
+    let _up = root.up(&[]);
     let obol = env!("CARGO_BIN_EXE_obol");
     let exercise = format!("{obol} drill app --count 6 --root {}", root.path().display());
     let ran = gate(
@@ -154,7 +157,8 @@ fn the_consoles_of_all_hosts_show_a_rollout_with_its_limits() {
 
 #[test]
 fn a_rollout_after_which_members_are_missing_fails_whatever_its_limits() {
-    let (root, _up) = Root::with_cluster(&[]);
+    let root = Root::alone(Alone::Measures);
+    let _up = root.up(&[]);
     let obol = env!("CARGO_BIN_EXE_obol");
     let at = root.path().to_str().expect("text").to_owned();
     let each = |verb: &str, names: [&str; 2]| {

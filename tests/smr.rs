@@ -1,6 +1,7 @@
 //! A replicated store with real processes: leaders are killed, and nothing that was answered is
 //! lost.
 
+use crate::support::share::Alone;
 use crate::support::{Ran, Root, freeze, signal, until};
 use serde_json::Value;
 use std::fs::File;
@@ -45,7 +46,8 @@ fn says(root: &Root, words: &[&str]) -> Ran {
 
 #[test]
 fn no_answer_is_wrong_while_leaders_are_hit_and_the_store_is_redundant_again_each_time() {
-    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
+    let root = Root::alone(Alone::Measures);
+    let _up = root.up(&["--apps", "1"]);
     let faults = ["--kill-every", "300ms", "--freeze-every", "300ms", "--cut-every", "300ms"];
     let check = [&["check", "--for", "3s", "--clients", "1", "--json"], &faults[..]].concat();
     let said = says(&root, &check).ends(0).json();
@@ -458,7 +460,8 @@ fn with_mu_a_leader_that_is_frozen_is_replaced_and_leads_again_when_it_is_back()
 
 #[test]
 fn presets_are_checked_side_by_side_and_no_answer_is_wrong() {
-    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
+    let root = Root::alone(Alone::Measures);
+    let _up = root.up(&["--apps", "1"]);
     let all = ["--preset", "view,mu+views,mu,dare"];
     let check = ["check", "--for", "2s", "--kill-every", "400ms", "--clients", "1", "--json"];
     let ran = says(&root, &[&check, &all[..]].concat()).ends(0);
@@ -475,7 +478,7 @@ fn presets_are_checked_side_by_side_and_no_answer_is_wrong() {
 /// Whatever presets there are. The drill starts clusters and stores of its own, and removes them.
 #[test]
 fn presets_are_compared_under_the_same_faults_and_no_answer_is_lost() {
-    let root = Root::new();
+    let root = Root::alone(Alone::Measures);
     let out = root.note("stores");
     let words = ["drill", "smr", "--count", "1", "--clients", "1", "--json", "--out"];
     let ran = root.run(&[&words[..], &[out.to_str().expect("text")]].concat()).ends(0);
@@ -529,7 +532,7 @@ for = "100ms"
 
 #[test]
 fn a_store_is_reconfigured_by_a_script_while_clients_write_and_nothing_is_lost() {
-    let root = Root::new();
+    let root = Root::alone(Alone::Measures);
     let (script, out) = (root.note("script.toml"), root.note("reconfigured"));
     std::fs::write(&script, SCRIPT).expect("written");
     let path = |path: &std::path::Path| path.to_str().expect("text").to_owned();

@@ -18,7 +18,7 @@ struct Underway {
 
 impl Underway {
     fn start(root: &Root, words: &[&str]) -> Self {
-        let folder = std::env::temp_dir().join(format!("obol-test-temporary-{}", std::process::id()));
+        let folder = root.note("temporary");
         std::fs::create_dir_all(&folder).expect("made");
         let mut command = heeding(&root.command(words));
         command.env("TMPDIR", &folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

@@ -23,6 +23,9 @@ const ROUNDS: Duration = Duration::from_secs(18);
 /// four a second.
 const ROUND_SAMPLES: u64 = 40;
 
+/// How often nodes are killed, unless that takes longer than [`ROUNDS`].
+const KILLS: usize = 60;
+
 /// A histogram of one life of a region's owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct HistogramKey {
@@ -242,8 +245,8 @@ fn a_short_recording_has_every_sample_of_every_histogram() {
     signal("CONT", &alive);
 }
 
-/// What `up` says at its end, a report on a recording, `status` and the exporter, of a cluster whose nodes
-/// were killed and started again.
+/// What `up` says at its end, a report on a recording, the console, `status` and the exporter, of a cluster
+/// whose nodes were killed and started again and again. `OBOL_KILLS=500` says how often.
 #[test]
 fn the_summary_of_up_and_a_report_are_about_all_lives_and_agree() {
     const RENEWALS: [(&str, Counter); 3] = [
@@ -252,25 +255,52 @@ fn the_summary_of_up_and_a_report_are_about_all_lives_and_agree() {
         ("failed", Counter::RenewalsFailed),
     ];
     let (root, up) = Root::with_cluster(&["--apps", "2"]);
+    let kills = std::env::var("OBOL_KILLS").ok().map(|text| text.parse::<usize>().expect("a number"));
     let (before, all, shown, mut recorder) = begin(&root);
+    let mut console = Pty::new(&root, "console");
+    console.until_line(&["OBOL", "LIVE"]);
     signal("CONT", &all);
     root.healthy();
     let sum = |truth: &Truth, counter: Counter| -> u64 {
         truth.counters.values().filter_map(|counters| counters.get(counter as usize)).sum()
     };
-    for _ in 0..3 {
-        for name in ["node-1", "node-2"] {
-            root.run(&["kill", name]).ends(0);
-            root.run(&["start", name]).ends(0);
-            root.healthy();
-        }
+    let began = std::time::Instant::now();
+    let mut killed = 0;
+    let goes_on = |killed| match kills {
+        Some(kills) => killed < kills,
+        None => killed < 6 || killed < KILLS && began.elapsed() < ROUNDS,
+    };
+    while goes_on(killed) {
+        let name = ["node-1", "node-2"][killed % 2];
+        root.run(&["kill", name]).ends(0);
+        root.run(&["start", name]).ends(0);
+        root.healthy();
+        killed += 1;
     }
+    eprintln!("{killed} kills in {:?}", began.elapsed());
     freeze_all(&root);
     let after = truth(&root);
     // Its last look is at the frozen cluster.
     signal("INT", &[i64::from(recorder.id())]);
     assert!(recorder.wait().expect("a child").success());
     let report: Value = root.run(&["report", &shown, "--format", "json"]).ends(0).json();
+    // The console looks once a second; what it exports after its next look cannot change any more.
+    let mut exported = 0;
+    until_or(
+        "the console has counted what the recording has",
+        || {
+            console.press("x");
+            exported += 1;
+            let path = console.folder.join(format!("obol-default-{exported}/screen.svg"));
+            // The screen is written last.
+            until("it is exported", || path.exists());
+            let of_console = json(&path.with_file_name("report.json"));
+            (of_console["renewals"] == report["renewals"]).then_some(())
+        },
+        || report.to_string(),
+    );
+    console.press("q");
+    assert_eq!(console.ends(), 0);
     let status = root.status();
     let exporter = Exporter::start(&root, &[]);
     let exported = exporter.fresh();

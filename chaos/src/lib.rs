@@ -4,6 +4,7 @@
 
 pub mod drillfile;
 pub mod drills;
-pub mod faults;
 pub mod floor;
 pub mod http;
+
+pub use obol_faults as faults;

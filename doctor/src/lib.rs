@@ -3,6 +3,7 @@
 
 mod clocks;
 mod detectors;
+pub mod devices;
 pub mod diagnose;
 mod machine;
 mod memory;

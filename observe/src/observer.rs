@@ -3,6 +3,7 @@
 
 mod elsewhere;
 mod missing;
+mod moment;
 mod past;
 mod views;
 
@@ -435,6 +436,7 @@ impl Observer {
         // Remote processes first: they may take time, and local data should be fresh when assessed.
         let mut remote = self.remote();
         let mut processes = Vec::new();
+        let began = clock::now();
         for info in infos {
             let Some(kind) = Kind::from_number(info.kind) else { continue };
             let Some(region) = self.watched.get(&info.number).map(|watched| watched.region.clone()) else {
@@ -497,8 +499,9 @@ impl Observer {
         }
         let missed = self.missed(&processes, &remote, view.as_deref());
         self.add_missing(&mut processes, &remote, view.as_deref(), &missed);
+        let at = self.leases_as_of_now(began, &mut processes);
         let (health, reasons) = (Health::Unreachable, Vec::new());
-        let mut snapshot = Snapshot { at: clock::now(), view, processes, remote, health, reasons };
+        let mut snapshot = Snapshot { at, view, processes, remote, health, reasons };
         // Once, so that the reasons and what is shown beside them do not differ.
         let is_pulsed = self.deployment.profile.pulse.enabled;
         self.pulses = is_pulsed.then(|| pulse::state(self.cluster.dir())).flatten();

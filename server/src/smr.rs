@@ -1,5 +1,7 @@
 //! A replica of the store as a daemon: it prints its state, and serves clients of Redis.
 
+pub mod departed;
+
 use crate::POLL_INTERVAL;
 use obol_fabric::host::{Waker, program};
 use obol_fabric::{Endpoint, Name, Nanos};

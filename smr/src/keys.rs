@@ -13,6 +13,7 @@
 mod batch;
 mod commands;
 mod long;
+mod scan;
 mod staging;
 mod table;
 #[cfg(test)]
@@ -93,6 +94,10 @@ const DROPPED_DEADLINES: usize = 1024;
 /// Bytes of a saved key besides itself and its value; of what precedes all keys.
 const SAVED_BYTES: u64 = 16;
 const TIME_BYTES: usize = 8;
+/// The seed of the order of keys follows the time, if there is one: where keys have their length there is
+/// this, which no key has; then 4 bytes of no use, and the seed.
+const SEED_MARK: u32 = u32::MAX - 1;
+const SEED_BYTES: usize = 16;
 /// Bytes of memory for a key besides itself and its value, about: its place in a table, two allocations.
 const OVERHEAD_BYTES: u64 = 100;
 /// As Redis words it.
@@ -127,8 +132,8 @@ struct Aside {
     dropped: Vec<Deadlines>,
     /// The time is to be loaded.
     is_timeless: bool,
-    /// The time of a save that has written nothing yet.
-    saved_time: Option<u64>,
+    /// The time of a save that has written nothing yet, and the seed.
+    saved_head: Option<(u64, u64)>,
     /// What a save has still to write of what was staged when it began.
     saved_staging: Staging,
     /// What was staged in states that are not needed any more.
@@ -205,6 +210,11 @@ impl Keys {
         self.stored.clear();
         self.bytes = 0;
         self.aside.dropped.push(core::mem::take(&mut self.deadlines));
+    }
+
+    /// A number that all replicas have in common: keys that have no order yet are ordered by it.
+    pub(crate) const fn seed(&mut self, random: u64) {
+        self.stored.seed(random);
     }
 
     /// While this replica leads, refuses commands that may need memory when the keys take this number of bytes.
@@ -411,7 +421,7 @@ impl Keys {
     }
 
     pub(crate) fn save(&self, to: &mut Vec<u8>) {
-        to.extend_from_slice(&self.now.to_le_bytes());
+        save_head(self.now, self.stored.seeded(), to);
         for (id, staged) in self.staging.iter() {
             staging::save(id, staged, to);
         }
@@ -423,17 +433,19 @@ impl Keys {
     /// Begins a save in parts; returns the bytes that follow.
     pub(crate) fn begin_save(&mut self) -> u64 {
         self.stored.begin_save();
-        self.aside.saved_time = Some(self.now);
+        let seed = self.stored.seeded();
+        self.aside.saved_head = Some((self.now, seed));
         self.aside.saved_staging = self.staging.clone();
         let staged = self.staging.saved_bytes();
-        TIME_BYTES as u64 + staged + self.bytes + SAVED_BYTES * self.len() as u64
+        let head = TIME_BYTES + if seed == 0 { 0 } else { SEED_BYTES };
+        head as u64 + staged + self.bytes + SAVED_BYTES * self.len() as u64
     }
 
     /// Appends the time, then what is staged, one after the other, and then the keys of one table after
     /// the other. Returns whether it was the last one.
     pub(crate) fn save_part(&mut self, to: &mut Vec<u8>) -> Option<bool> {
-        if let Some(time) = self.aside.saved_time.take() {
-            to.extend_from_slice(&time.to_le_bytes());
+        if let Some((time, seed)) = self.aside.saved_head.take() {
+            save_head(time, seed, to);
         }
         if let Some((id, staged)) = self.aside.saved_staging.pop() {
             staging::save(id, &staged, to);
@@ -463,6 +475,12 @@ impl Keys {
             rest = after;
         }
         while !self.aside.is_timeless && !rest.is_empty() {
+            if rest.starts_with(&SEED_MARK.to_le_bytes()) {
+                let Some((record, after)) = rest.split_first_chunk::<SEED_BYTES>() else { break };
+                self.seed(record[8..].first_chunk().map_or(0, |seed| u64::from_le_bytes(*seed)));
+                rest = after;
+                continue;
+            }
             if staging::is_next(rest) {
                 let Some(after) = staging::load(rest, &mut self.staging) else { break };
                 rest = after;
@@ -513,6 +531,15 @@ impl Keys {
     #[cfg(feature = "mutants")]
     pub(crate) const fn save_late(&mut self) {
         self.stored.save_late();
+    }
+}
+
+fn save_head(time: u64, seed: u64, to: &mut Vec<u8>) {
+    to.extend_from_slice(&time.to_le_bytes());
+    if seed != 0 {
+        to.extend_from_slice(&SEED_MARK.to_le_bytes());
+        to.extend_from_slice(&[0; 4]);
+        to.extend_from_slice(&seed.to_le_bytes());
     }
 }
 

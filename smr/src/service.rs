@@ -53,6 +53,10 @@ pub trait Service: Clone + Debug + Eq + Hash {
         0
     }
 
+    /// A client's session has begun: gives the service a number at random, which every replica gets at the same
+    /// place of the log, before any command of that client.
+    fn seed(&mut self, _random: u64) {}
+
     /// Answers a query, on the leader only, without a change.
     fn read(&self, query: &[u8], reply: &mut Vec<u8>);
 

@@ -102,6 +102,8 @@ impl<S: Service> State<S> {
             }
             Kind::Open => {
                 if self.sessions.open(record.client, record.index.0) {
+                    // It has drawn its own number.
+                    self.service.seed(record.client);
                     self.sessions.record(record.client, record.number, record.index.0, &[]);
                 }
                 Effect::Reply

@@ -167,6 +167,10 @@ impl Service for KeyValue {
         self.0.time()
     }
 
+    fn seed(&mut self, random: u64) {
+        self.0.seed(random);
+    }
+
     fn read(&self, query: &[u8], reply: &mut Vec<u8>) {
         if query.first() == Some(&keys::BATCH) {
             return self.0.read(query, reply);

@@ -1,21 +1,22 @@
 //! What the tests with real processes share: a root directory of their own, the program, and
 //! waiting for conditions.
 //!
-//! One test at a time has a root, because a cluster is nine processes and a host may have two
-//! cores. No test relies on nobody being suspected wrongly: a process that gets no core for 0.3 s
-//! is excluded and comes back, rightly.
+//! Few tests at a time have a root ([`share`]). None relies on nobody being suspected wrongly: a
+//! process that gets no core for 0.3 s is excluded and comes back, rightly.
 
 pub(crate) mod bridges;
 pub(crate) mod journals;
 #[path = "../../fabric-ip/tests/support/network.rs"]
 pub(crate) mod network;
 pub(crate) mod programs;
+pub(crate) mod share;
 pub(crate) mod small;
 
 use network::Network;
 use obol_profiles::Profile;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde_json::Value;
+use share::{Alone, Share};
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File};
 use std::io::{BufRead, BufReader, Read};
@@ -29,9 +30,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// A hang, not a slow machine.
-pub(crate) const HANG: Duration = Duration::from_secs(60);
-
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+pub(crate) const HANG: Duration = Duration::from_secs(120);
 
 /// Waits until something holds. `describe` says what it was if it never does.
 pub(crate) fn until_or<T>(
@@ -212,23 +211,31 @@ pub(crate) struct Root {
     path: PathBuf,
     /// Where its commands run, if it is a network of its own.
     network: Option<Network>,
-    _alone: MutexGuard<'static, ()>,
+    _share: Share,
 }
 
 impl Root {
     pub(crate) fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let alone = ONE_AT_A_TIME.lock();
-        let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = PathBuf::from(format!("/dev/shm/obol-test-{}-{n}-processes", std::process::id()));
-        Self { path, network: None, _alone: alone }
+        Self::with(None)
     }
 
-    /// One whose commands run in a network of their own.
-    pub(crate) fn within(network: Network) -> Self {
-        let mut root = Self::new();
-        root.network = Some(network);
-        root
+    /// One of a test that has the host to itself.
+    pub(crate) fn alone(why: Alone) -> Self {
+        Self::with(Some(why))
+    }
+
+    fn with(alone: Option<Alone>) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let share = Share::wait(alone);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = PathBuf::from(format!("/dev/shm/obol-test-{}-{n}-processes", std::process::id()));
+        Self { path, network: None, _share: share }
+    }
+
+    /// The same whose commands run in a network of their own.
+    pub(crate) fn within(mut self, network: Network) -> Self {
+        self.network = Some(network);
+        self
     }
 
     pub(crate) fn network(&self) -> &Network {

@@ -6,6 +6,8 @@ mod disaster;
 mod drift;
 mod fide;
 mod fide_schedules;
+mod independence;
+mod links;
 mod marks;
 mod papers;
 mod pulses;

@@ -62,15 +62,15 @@ fn run(seed: u64, planted: Planted, reached: &mut BTreeMap<String, u32>) -> Opti
     let mut lost = vec![given_up];
     match before {
         Before::Shortened => {
-            run.set_lease(given_up, LONG_LEASE);
             let long = |run: &Run, node: u32| run.cluster.view(node).lease == Nanos(LONG_LEASE);
-            run.until("leases are long", |run| {
+            let all_long = |run: &Run| {
                 Run::agents().all(|n| long(run, n) && run.holds(n) == Some(run.cluster.view(n).id))
-            });
+            };
+            assert!(run.set_lease(given_up, LONG_LEASE, all_long), "seed {seed}: leases are long");
             run.run_below(LEASE);
             run.cluster.cut_apart(&[given_up]);
-            run.set_lease(rest[0], LEASE);
-            run.until("leases are short", |run| rest.iter().all(|n| !long(run, *n)));
+            let short = |run: &Run| rest.iter().all(|n| !long(run, *n));
+            assert!(run.set_lease(rest[0], LEASE, short), "seed {seed}: leases are short");
         }
         Before::Joined(cache) => {
             rest.iter().for_each(|node| run.cluster.cut_apart(&[*node]));
@@ -179,8 +179,7 @@ fn stragglers(seed: u64, planted: Planted, refused: &mut u32) -> Option<String> 
     run.run_below(4 * LEASE);
     let before = run.cluster.view(node).id;
     run.cluster.heal_all();
-    run.set_lease(given_up, LEASE / 2);
-    let comes = run.reaches(|run| {
+    let comes = run.set_lease(given_up, LEASE / 2, |run| {
         let is_retired = |old| run.cluster.coordinator(old).is_some_and(Coordinator::is_retired);
         is_retired(0) && is_retired(1) && Run::agents().all(|node| acts(run, node))
     });

@@ -64,7 +64,7 @@ fn run(seed: u64, planted: Planted, marks: &mut Marks) -> Option<String> {
     // An operator lengthens leases; some coordinators may miss the request, and some agents the
     // result.
     let lease = if run.rng.coin() { LONG_LEASE } else { LEASE + 1 };
-    run.set_lease(given_up, lease);
+    run.request_lease(given_up, lease);
     run.run_below(LEASE);
     if !asks_it && !deaf {
         run.cluster.cut_apart(&[given_up]);

@@ -2,10 +2,10 @@
 //! HTTP request, a command. Each kind is a row of [`KINDS`], from which the parser and the JSON
 //! Schema are made.
 
-use super::key::Key;
+use super::Key;
 use super::limits::COUNT_MAX;
 use super::probe::Probe;
-use super::span::span_schema;
+use crate::faults::span_schema;
 use obol_config::{At, Problem, Problems, Section, chosen, shortened};
 use obol_fabric::Nanos;
 use serde_json::json;

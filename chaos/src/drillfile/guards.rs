@@ -1,23 +1,10 @@
 //! The limits of a drill.
 
+use super::Allowed;
 use super::external::Watch;
 use obol_fabric::Nanos;
 use obol_observe::named_enum;
 use serde::{Deserialize, Serialize};
-
-/// What a drill may do to all programs of a host.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Allowed {
-    /// Step its clock.
-    pub clock_step: bool,
-    /// Set its interfaces down.
-    pub nic_down: bool,
-    /// Keep a core from them.
-    pub kernel_stall: bool,
-    /// The names of the hosts that the operator has agreed to crash.
-    pub crash: Vec<String>,
-}
 
 /// Limits for each repetition. The runner and each fault agent check them independently.
 #[derive(Clone, Debug, PartialEq)]

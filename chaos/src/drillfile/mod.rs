@@ -6,21 +6,19 @@
 
 mod external;
 pub(crate) mod guards;
-mod key;
 mod limits;
 mod places;
 mod probe;
 mod read;
 mod schema;
 mod shipped;
-pub(crate) mod span;
 mod store;
 pub(crate) mod target;
 
 pub use crate::faults::order::TargetKind;
+pub use crate::faults::{Allowed, Key};
 pub use external::{Comparison, External, Operator, Watch};
-pub use guards::{Abort, AbortMetric, Allowed, Guards, Keep};
-pub use key::Key;
+pub use guards::{Abort, AbortMetric, Guards, Keep};
 pub use places::Places;
 pub use probe::Probe;
 pub use read::parse;

@@ -2,13 +2,12 @@
 
 use super::external;
 use super::limits::COUNT_MAX;
-use super::span::SPAN_MIN;
 use super::{
     AT_MOST, Abort, AbortMetric, Allowed, CRASHED_ONCE, Drill, Expect, Guards, Keep, Metric, On, Probe,
     Repeat, ReportFiles, Rollback, SCHEMA, Select, Steady, Step, StepFault, Strategy, Target, TargetKind,
 };
 use crate::faults::order::INJECTIONS_MAX;
-use crate::faults::{COMMON_KEYS, Effect, KINDS, Scope};
+use crate::faults::{COMMON_KEYS, Effect, KINDS, SPAN_MIN, Scope};
 use obol_config::{At, FileError, Problem, Problems, Section, chosen, duration, index_of, shortened};
 use obol_fabric::layout::PROPOSERS_MAX;
 use obol_fabric::{Name, Nanos};

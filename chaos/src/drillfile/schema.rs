@@ -6,9 +6,8 @@ use super::read::{
     ALLOWED, CUES, EXPECTATIONS, ID_CHARS_MAX, KEEP_ACCEPTORS_MAX, KEEP_CACHES_MAX, PHASES, SELECTS,
     STRATEGIES, TARGETS_MAX,
 };
-use super::span::span_schema;
 use super::{AT_MOST, AbortMetric, Metric, Probe, ReportFiles, SCHEMA, TargetKind};
-use crate::faults::{Fault, KINDS};
+use crate::faults::{Fault, KINDS, span_schema};
 use obol_config::LINE_CHARS_MAX;
 use obol_fabric::types::NAME_BYTES_MAX;
 use obol_observe::Percentile;

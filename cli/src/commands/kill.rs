@@ -1,8 +1,8 @@
 //! `obol kill`, `obol stop` and `obol start`: one process of a cluster.
 
-use super::smr::departed::Departure;
 use clap::Args;
 use obol_fabric::Name;
+use obol_server::smr::departed::Departure;
 use obol_supervise::coordinators;
 use obol_supervise::processes::{self, Ended, Found, Member, Stopped};
 use obol_term::output::{self, Failure};

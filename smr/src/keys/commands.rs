@@ -19,6 +19,7 @@ pub(super) enum Command {
     Dbsize,
     Strlen,
     Type,
+    Scan,
     Set,
     Setnx,
     Setex,
@@ -74,6 +75,7 @@ pub(super) const TABLE: &[(&str, Command, &str)] = &[
     ("PEXPIREAT", Command::Expireat, "key unix-time-ms [NX|XX] [GT|LT]"),
     ("PSETEX", Command::Psetex, "key ms value"),
     ("PTTL", Command::Pttl, "key"),
+    ("SCAN", Command::Scan, "cursor [MATCH pattern] [COUNT n] [TYPE type]"),
     ("SET", Command::Set, "key value [NX|XX] [GET] [EX s|PX ms|EXAT t|PXAT ms|KEEPTTL]"),
     ("SETEX", Command::Setex, "key seconds value"),
     ("SETNX", Command::Setnx, "key value"),
@@ -99,6 +101,7 @@ impl Command {
             b"DBSIZE" => Self::Dbsize,
             b"STRLEN" => Self::Strlen,
             b"TYPE" => Self::Type,
+            b"SCAN" => Self::Scan,
             b"SET" => Self::Set,
             b"SETNX" => Self::Setnx,
             b"SETEX" => Self::Setex,
@@ -137,6 +140,7 @@ impl Command {
             | Self::Dbsize
             | Self::Strlen
             | Self::Type
+            | Self::Scan
             | Self::ReadKept => Access::Read,
             _ => Access::Write,
         }
@@ -199,11 +203,11 @@ pub(super) fn refused_in_transaction(args: &[&[u8]]) -> Option<Refusal> {
     (!(least..=most).contains(&rest.len())).then(|| wrong_arity(name))
 }
 
-fn syntax() -> Refusal {
+pub(super) fn syntax() -> Refusal {
     "ERR syntax error".to_owned()
 }
 
-fn integer(text: &[u8]) -> Result<i64, Refusal> {
+pub(super) fn integer(text: &[u8]) -> Result<i64, Refusal> {
     // As in Redis: no plus sign, no leading zeros, no spaces.
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     let is_plain = text == b"0" || digits.first().is_some_and(|first| matches!(first, b'1'..=b'9'));
@@ -267,11 +271,11 @@ const fn head_bytes(count: usize) -> usize {
 }
 
 /// Bytes that [`put_bulk`] writes for a value of this length, and at least those for none.
-const fn bulk_bytes(len: usize) -> usize {
+pub(super) const fn bulk_bytes(len: usize) -> usize {
     head_bytes(len) + len + 2
 }
 
-fn put_bulk(value: Option<&[u8]>, out: &mut Vec<u8>) {
+pub(super) fn put_bulk(value: Option<&[u8]>, out: &mut Vec<u8>) {
     match value {
         None => out.extend_from_slice(b"$-1\r\n"),
         Some(value) => {
@@ -393,6 +397,7 @@ impl Keys {
             Some(Command::Set) if args.len() > 3 => args.get(1).map_or(0, returned),
             Some(Command::Mget) => head_bytes(args.len()) + args.iter().skip(1).map(returned).sum::<usize>(),
             Some(Command::ReadKept) => self.staging.read(&args[1..]).map_or(0, <[u8]>::len),
+            Some(Command::Scan) => self.scan(&args[1..]).map_or(0, |found| found.reply_bytes),
             _ => 0,
         };
         // With the right number of arguments these fail never.
@@ -400,6 +405,7 @@ impl Keys {
             Some(Command::Get | Command::Getdel) => args.len() == 2,
             Some(Command::Mget) => args.len() > 1,
             Some(Command::ReadKept) => self.staging.read(&args[1..]).is_ok(),
+            Some(Command::Scan) => values > 0,
             _ => false,
         };
         if is_exact { values } else { values.max(REPLY_BYTES) }
@@ -630,6 +636,7 @@ impl Keys {
                 let kind: &[u8] = if self.get(key).is_some() { b"+string\r\n" } else { b"+none\r\n" };
                 out.extend_from_slice(kind);
             }
+            (Command::Scan, what) => self.scan(what)?.put(out),
             (Command::ReadKept, what) => out.extend_from_slice(self.staging.read(what)?),
             (Command::Dbsize, []) => put_integer(self.len() as i64, out),
             _ => return Err(wrong_arity(name)),

@@ -7,7 +7,7 @@
 
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::LazyLock;
 
 /// Each has some 150 entries when ten million keys are stored: about as many are moved at once, and a save
@@ -15,15 +15,17 @@ use std::sync::LazyLock;
 const TABLES: usize = GROUPS * GROUP;
 const GROUPS: usize = 256;
 const GROUP: usize = 256;
-/// The bits of a key's hash that choose the table: neither the lowest nor the highest ones, which a table
-/// uses itself.
-const TABLE_FROM: u32 = 32;
+/// The bits of a key's place in the order of all; the highest of them say which table it is in.
+pub(super) const PLACE_BITS: u32 = 36;
+const TABLE_FROM: u32 = PLACE_BITS - TABLES.ilog2();
+/// Tables that [`Table::scan`] looks into, at most.
+const SCANNED_TABLES: usize = 8192;
 /// Keys that [`Table::tidy`] drops, at least, if there are as many; and tables that it looks at, at most.
 const DROPPED_KEYS: usize = 64;
 const DROPPED_TABLES: usize = 256;
 
-/// Hashes are keyed at random, so that no client can choose keys that share a table or collide. All tables of
-/// a process have the same key, so that it simulates a seed again as before: saves go by the order of keys.
+/// Hashes within a table are keyed at random, so that no client can choose keys that collide. All tables of
+/// a process have the same key, so that it simulates a seed again as before.
 static STATE: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 type Part<V> = HashMap<Box<[u8]>, V, RandomState>;
@@ -59,10 +61,20 @@ impl<V> Groups<V> {
     }
 }
 
+/// Keyed by what it begins with: a seed.
+fn hash(of: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    of.hash(&mut hasher);
+    hasher.finish()
+}
+
 /// All keys.
 #[derive(Clone, Debug)]
 pub(super) struct Table<V> {
     state: RandomState,
+    /// What the places of keys follow from, besides the keys: at random, so that no client can choose keys
+    /// that share a table, but the same on all replicas. 0 for none.
+    seed: u64,
     groups: Groups<V>,
     len: usize,
     save: Option<Save<V>>,
@@ -105,6 +117,7 @@ impl<V> Default for Table<V> {
     fn default() -> Self {
         Self {
             state: STATE.clone(),
+            seed: 0,
             groups: Groups::new(),
             len: 0,
             save: None,
@@ -118,7 +131,8 @@ impl<V> Default for Table<V> {
 
 impl<V: PartialEq + Clone> PartialEq for Table<V> {
     fn eq(&self, other: &Self) -> bool {
-        self.len == other.len && self.iter().all(|(key, value)| other.get(key) == Some(value))
+        (self.len, self.seed) == (other.len, other.seed)
+            && self.iter().all(|(key, value)| other.get(key) == Some(value))
     }
 }
 
@@ -127,12 +141,7 @@ impl<V: Eq + Clone> Eq for Table<V> {}
 /// Equal for equal tables, in whatever order they are.
 impl<V: Hash + Clone> Hash for Table<V> {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let one = |entry: (&[u8], &V)| {
-            let mut hasher = DefaultHasher::new();
-            entry.hash(&mut hasher);
-            hasher.finish()
-        };
-        state.write_u64(self.iter().map(one).fold(0, u64::wrapping_add));
+        state.write_u64(self.iter().map(|entry| hash(&entry)).fold(self.seed, u64::wrapping_add));
     }
 }
 
@@ -141,9 +150,62 @@ impl<V: Clone> Table<V> {
         self.len
     }
 
+    /// Gives the order of keys its seed, if it has none and there is no key.
+    pub(super) const fn seed(&mut self, seed: u64) {
+        if self.len == 0 && self.seed == 0 {
+            self.seed = seed;
+        }
+    }
+
+    /// The seed; 0 for none.
+    pub(super) const fn seeded(&self) -> u64 {
+        self.seed
+    }
+
+    /// A few bits by which one order is told from another one.
+    pub(super) fn check(&self) -> u64 {
+        hash(&(self.seed, "order")) >> 48
+    }
+
+    /// The place of a key in the order of all.
+    #[inline]
+    fn place(&self, key: &[u8]) -> u64 {
+        hash(&(self.seed, key)) >> (u64::BITS - PLACE_BITS)
+    }
+
     /// The table of a key.
+    #[inline]
     fn table(&self, key: &[u8]) -> usize {
-        (self.state.hash_one(key) >> TABLE_FROM) as usize % TABLES
+        (self.place(key) >> TABLE_FROM) as usize
+    }
+
+    /// Calls a function with the keys from a place of the order on, all of one place at once, until it
+    /// returns false. Returns the place from which to go on: that of the keys that it has not taken, or
+    /// where the call ends because it has looked into many tables; `None` at the end.
+    pub(super) fn scan<'a>(
+        &'a self,
+        from: u64,
+        mut each: impl FnMut(&[(&'a [u8], &'a V)]) -> bool,
+    ) -> Option<u64> {
+        let (mut table, mut looked) = ((from >> TABLE_FROM) as usize, 0);
+        while table < TABLES && looked < SCANNED_TABLES {
+            let Some(part) = self.groups.get(table) else {
+                // Behind the group, which has no tables.
+                table = (table | (GROUP - 1)) + 1;
+                continue;
+            };
+            let placed = part.iter().map(|(key, value)| (self.place(key), (&key[..], value)));
+            let mut keys: Vec<_> = placed.filter(|(place, _)| *place >= from).collect();
+            keys.sort_unstable_by_key(|(place, _)| *place);
+            for group in keys.chunk_by(|(one, _), (other, _)| one == other) {
+                let one_place: Vec<_> = group.iter().map(|(_, entry)| *entry).collect();
+                if !each(&one_place) {
+                    return Some(group[0].0);
+                }
+            }
+            (table, looked) = (table + 1, looked + 1);
+        }
+        (table < TABLES).then_some((table as u64) << TABLE_FROM)
     }
 
     /// A key in this table is about to change.
@@ -289,12 +351,6 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    fn hash(table: &Table<u64>) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        table.hash(&mut hasher);
-        hasher.finish()
-    }
-
     #[test]
     fn a_table_is_a_map_whatever_the_order_of_its_changes() {
         let (mut table, mut model) = (Table::default(), BTreeMap::new());
@@ -311,10 +367,10 @@ mod tests {
         }
         let mut other = Table::default();
         model.iter().rev().for_each(|(key, value)| other.insert(key, *value));
-        assert_eq!((&other, hash(&other)), (&table, hash(&table)));
+        assert_eq!((&other, super::hash(&other)), (&table, super::hash(&table)));
         assert!(table.iter().all(|(key, value)| model.get(key) == Some(value)));
         other.insert(b"one more", 1);
-        assert_ne!((&other, hash(&other)), (&table, hash(&table)));
+        assert_ne!((&other, super::hash(&other)), (&table, super::hash(&table)));
         other.clear();
         assert_eq!(other, Table::default());
     }

@@ -7,7 +7,7 @@ use obol_fabric_sim::{Clock, Delay, Network};
 use obol_membership::timing::Timing;
 use obol_membership::view::Acceptor;
 use obol_membership::wire::Message;
-use obol_membership::{ActiveMutant, Config, Kind, Member, View};
+use obol_membership::{ActiveMutant, Config, Coordinator, Kind, Member, View};
 use obol_rng::Rng;
 
 pub(crate) const COORDINATORS: u32 = 3;
@@ -136,12 +136,25 @@ impl Run {
         }
     }
 
-    /// An operator's request to all first coordinators, sent from this node.
-    pub(crate) fn set_lease(&mut self, from: u32, lease: u64) {
+    /// An operator's request to all first coordinators, sent once from this node. Some may miss it.
+    pub(crate) fn request_lease(&mut self, from: u32, lease: u64) {
         self.cluster.with_machine(from, |_, _, port| {
             (0..COORDINATORS)
                 .for_each(|n| port.send(Address::region(n), &Message::SetLease(Nanos(lease)).encode()));
         });
+    }
+
+    /// Repeats the request until this is so, as the command does. False if it never will be.
+    pub(crate) fn set_lease(&mut self, from: u32, lease: u64, done: impl Fn(&Self) -> bool) -> bool {
+        let end = self.cluster.now() + HANG;
+        while !done(self) && self.cluster.now() < end {
+            self.request_lease(from, lease);
+            let again = self.cluster.now() + 4 * LEASE;
+            while !done(self) && self.cluster.now() < again {
+                self.step();
+            }
+        }
+        done(self)
     }
 
     pub(crate) fn agents() -> std::ops::Range<u32> {
@@ -161,6 +174,7 @@ impl Run {
     /// One step; records two agents that may act under incompatible views before the next one.
     pub(crate) fn step(&mut self) {
         assert!(self.cluster.step().is_some(), "something always is to come");
+        self.end_retired();
         let (now, next) = (self.cluster.now(), self.cluster.next_time().unwrap_or(u64::MAX));
         let acts = |node: &u32| self.posts[*node as usize] == Post::Agent;
         let agents = (0..self.posts.len() as u32).filter(acts);
@@ -176,6 +190,13 @@ impl Run {
         }
     }
 
+    /// The process of a retired coordinator ends, as the daemon does.
+    fn end_retired(&mut self) {
+        let is_retired = |node: &u32| self.cluster.coordinator(*node).is_some_and(Coordinator::is_retired);
+        let retired = (0..self.posts.len() as u32).filter(|node| self.cluster.runs(*node)).find(is_retired);
+        retired.into_iter().for_each(|node| self.cluster.kill(node));
+    }
+
     /// Runs for less than a span, drawn.
     pub(crate) fn run_below(&mut self, most: u64) {
         let span = self.rng.below(most);
@@ -189,16 +210,12 @@ impl Run {
         }
     }
 
+    /// Runs until this is so.
     pub(crate) fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
-        assert!(self.reaches(done), "seed {}: {what}", self.seed);
-    }
-
-    /// Runs until this is so; false if it never will be.
-    pub(crate) fn reaches(&mut self, done: impl Fn(&Self) -> bool) -> bool {
         let end = self.cluster.now() + HANG;
         while !done(self) && self.cluster.now() < end {
             self.step();
         }
-        done(self)
+        assert!(done(self), "seed {}: {what}", self.seed);
     }
 }

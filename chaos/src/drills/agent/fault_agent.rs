@@ -13,6 +13,7 @@ use super::channel::{Lines, Order, Reply, Stamp, socket_name};
 use super::core_warmer::CoreWarmer;
 use super::cue::{REGION_KIND, Token};
 use super::halt;
+use super::undo;
 use super::warden::Warden;
 use crate::faults::order::Injection;
 use crate::faults::{Armed, Record, Undone};
@@ -411,7 +412,7 @@ impl FaultAgent<'_> {
                 self.await_ends();
                 let mut undone = Undone::default();
                 if let Some(record) = &self.record {
-                    record.restart(self.observer, &mut undone);
+                    undo::restart(record, self.observer, &mut undone);
                 }
                 self.reply(&Reply::Undone { failed: undone.failed });
             }
@@ -454,7 +455,7 @@ impl FaultAgent<'_> {
         let Some(record) = self.record.take() else { return };
         self.await_ends();
         let mut undone = Undone::default();
-        record.undo(self.observer, &mut undone);
+        undo::undo(&record, self.observer, &mut undone);
         if undone.failed.is_empty() {
             // What remains is undone again by the next drill, which is idempotent.
             let _ = record.remove(self.observer.cluster().dir());

@@ -14,5 +14,6 @@ mod restart;
 pub mod ssh;
 pub mod switch;
 pub mod undo;
-pub mod undo_record;
 pub mod warden;
+
+pub use crate::faults::undo_record;

@@ -20,7 +20,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// A fault agent that does not connect or answer in this time hangs.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// The first answer of one on another host includes the login: a busy host takes long for its keys.
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(20);
 /// Poll interval for its socket, or for its end.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Bytes of error output to keep.
@@ -128,7 +130,7 @@ impl Remote {
         let remote = Self::over(child, reading, Box::new(writing), dead_man, &invocation.dir());
         // An answer proves that ssh connected, that the program runs there and can access the
         // cluster.
-        remote.order(&Order::Disarm).and_then(|()| remote.reply(ANSWER_TIMEOUT, "answer")).map_err(
+        remote.order(&Order::Disarm).and_then(|()| remote.reply(LOGIN_TIMEOUT, "answer")).map_err(
             |error| RemoteError::Ssh {
                 host: ssh.host.clone(),
                 error: Box::new(error),
@@ -228,8 +230,8 @@ impl Remote {
     }
 
     /// Waits until it is armed.
-    pub fn armed(&self) -> Result<(), RemoteError> {
-        match self.reply(ANSWER_TIMEOUT, "arm itself")? {
+    pub fn armed(&self, within: Duration) -> Result<(), RemoteError> {
+        match self.reply(within, "arm itself")? {
             Reply::Armed => Ok(()),
             Reply::Refused { reason } => Err(RemoteError::Refused(reason)),
             other => Err(RemoteError::Answer(other)),

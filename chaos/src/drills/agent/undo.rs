@@ -19,22 +19,20 @@ const POLL_INTERVAL: Duration = Duration::from_millis(2);
 #[error("an earlier drill left something behind that cannot be undone: {}", .0.join("; "))]
 pub struct LeftBehind(pub Vec<String>);
 
-impl Record {
-    /// Undoes everything that it names, and restarts what is down.
-    pub fn undo(&self, observer: &mut Observer, undone: &mut Undone) {
-        faults::recover(self, observer.cluster(), undone);
-        self.restart(observer, undone);
-    }
+/// Undoes everything that a record names, and restarts what is down.
+pub(crate) fn undo(record: &Record, observer: &mut Observer, undone: &mut Undone) {
+    faults::recover(record, observer.cluster(), undone);
+    restart(record, observer, undone);
+}
 
-    /// Restarts what is down.
-    pub(crate) fn restart(&self, observer: &mut Observer, undone: &mut Undone) {
-        let snapshot = observer.snapshot();
-        for name in self.restart.iter().filter(|name| snapshot.process(name).is_none()) {
-            match start(observer.cluster(), observer.deployment(), name) {
-                Ok(Started::Now) => undone.done.push(format!("{name} was started")),
-                Ok(Started::BySupervisor) => undone.done.push(format!("{name} is left to its supervisor")),
-                Err(error) => undone.failed.push(format!("{name} could not be started: {error}")),
-            }
+/// Restarts what is down.
+pub(crate) fn restart(record: &Record, observer: &mut Observer, undone: &mut Undone) {
+    let snapshot = observer.snapshot();
+    for name in record.restart.iter().filter(|name| snapshot.process(name).is_none()) {
+        match start(observer.cluster(), observer.deployment(), name) {
+            Ok(Started::Now) => undone.done.push(format!("{name} was started")),
+            Ok(Started::BySupervisor) => undone.done.push(format!("{name} is left to its supervisor")),
+            Err(error) => undone.failed.push(format!("{name} could not be started: {error}")),
         }
     }
 }
@@ -94,7 +92,7 @@ fn undo_left(observer: &mut Observer, record: &Record, undone: &mut Undone) -> i
     let dir = observer.cluster().dir().to_owned();
     let Some(_one) = record.lock(&dir)? else { return Ok(()) };
     let failed = undone.failed.len();
-    record.undo(observer, undone);
+    undo(record, observer, undone);
     if undone.failed.len() == failed {
         record.remove(&dir)?;
     }

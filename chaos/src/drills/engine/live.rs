@@ -13,7 +13,7 @@ use crate::drillfile::{Drill, Step};
 use crate::drills::agent::channel::{Arm, LATE, Order, Reply, Stamp};
 use crate::drills::agent::cue::Token;
 use crate::drills::agent::invocation::Invocation;
-use crate::drills::agent::remote::{Remote, RemoteError};
+use crate::drills::agent::remote::{ANSWER_TIMEOUT, Remote, RemoteError};
 use crate::drills::agent::ssh::Login;
 use crate::drills::agent::undo_record::records;
 use crate::drills::agent::{switch, undo};
@@ -29,8 +29,12 @@ use std::sync::atomic::Ordering;
 use std::time::{self, Duration};
 use std::{io, thread};
 
-/// A cue that arrives after this time is late.
+/// A cue that arrives later after the order to arm is late.
 const CUE_EXPIRES: Nanos = Nanos::from_secs(2);
+/// Where hosts take seconds to detect a loss, they take as long to arm a fault: a cue is late, and a fault
+/// agent hangs, only after this many times that span.
+const CUE_DETECTIONS: u64 = 4;
+const ANSWER_DETECTIONS: u64 = 8;
 /// Timeout for the fault agents' reports of the cue or its expiry. On a busy host a program that sets
 /// packet filters takes seconds.
 const FIRED_TIMEOUT: Duration = Duration::from_secs(20);
@@ -161,13 +165,24 @@ impl Live {
         }
     }
 
+    /// How long a fault agent may take to arm itself, for which it starts a dozen programs if the fault is
+    /// one of the network.
+    fn answers_within(&self) -> Duration {
+        ANSWER_TIMEOUT.max(self.detections(ANSWER_DETECTIONS).to_std())
+    }
+
+    /// This many times what the profile allows for the detection of a lost host.
+    fn detections(&self, times: u64) -> Nanos {
+        self.fleet.deployment().profile.ip.detection.saturating_mul(times)
+    }
+
     /// Arms all fault agents with a part: each begins before the first has answered.
     fn arm_all(&self, drill: &Drill, token: Token) -> Result<(), RunError> {
         let guards = &drill.guards;
         for (host, part) in &self.armed {
             let arm = Arm {
                 token: token.to_hex(),
-                expires_in: CUE_EXPIRES.0,
+                expires_in: CUE_EXPIRES.max(self.detections(CUE_DETECTIONS)).0,
                 dead_man: guards.dead_man.0,
                 environment: drill.environment.to_string(),
                 max_targets: guards.max_targets,
@@ -183,7 +198,7 @@ impl Live {
             self.agent(*host)?.order(&Order::Arm(Box::new(arm)))?;
         }
         for host in self.armed.keys() {
-            match self.agent(*host)?.armed() {
+            match self.agent(*host)?.armed(self.answers_within()) {
                 Err(RemoteError::Refused(reason)) if self.armed.len() > 1 => {
                     return Err(RemoteError::Refused(format!("on host {host}: {reason}")).into());
                 }
@@ -309,7 +324,7 @@ impl System for Live {
         }
         let (mut stamps, mut late) = (Vec::new(), Vec::new());
         for host in self.armed.keys().copied() {
-            match self.reply(host, FIRED_TIMEOUT, "report the cue")? {
+            match self.reply(host, FIRED_TIMEOUT.max(self.answers_within()), "report the cue")? {
                 Reply::Fired { stamps: found } => {
                     stamps.extend(found.into_iter().map(|stamp| self.localized(host, stamp)));
                 }

@@ -216,13 +216,14 @@ pub fn replay_script(
     let mut now = player.observer.snapshot();
     let is_impaired = |p: &Process| player.observer.cluster().impairment(p.region) != Impairment::default();
     now.processes.retain(|process| process.frozen || is_impaired(process));
-    record(&player.observer, &now).map_err(io)?.undo(&mut player.observer, &mut undone);
+    let left = record(&player.observer, &now).map_err(io)?;
+    undo::undo(&left, &mut player.observer, &mut undone);
     // Processes that were killed last, or are leaving, may not have ended before.
     for _ in 0..RESTARTS_MAX {
         if healthy_within(&mut player.observer, RESTART_INTERVAL).is_ok() {
             break;
         }
-        player.record.restart(&mut player.observer, &mut undone);
+        undo::restart(&player.record, &mut player.observer, &mut undone);
     }
     if undone.failed.is_empty() {
         player.record.remove(&dir).map_err(io)?;

@@ -96,7 +96,8 @@ pub fn supported(drill: &Drill, fault: &StepFault, deployment: &Deployment, simu
     let targets: Vec<TargetKind> = targets.map(|target| target.kind).collect();
     let name = fault.kind.name();
     match fault.kind.refusal(Planning {
-        guards: &drill.guards,
+        allowed: &drill.guards.allowed,
+        dead_man: drill.guards.dead_man,
         lasts: fault.lasts,
         simulated,
         deployment,

@@ -3,7 +3,6 @@
 mod bench;
 mod book;
 mod check;
-pub(crate) mod departed;
 pub(crate) mod preset;
 mod recover;
 mod server;
