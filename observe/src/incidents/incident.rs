@@ -523,6 +523,28 @@ mod tests {
     }
 
     #[test]
+    fn reasons_of_old_recordings_are_one_incident_of_the_cluster_and_lose_no_failover() {
+        for (is_advised, to_do) in [(true, "`obol start app-2`"), (false, "start what is down")] {
+            let data = after(24, |n, sample| {
+                if n < 4 {
+                    return;
+                }
+                let failed = samples::degraded(sample.at);
+                (sample.health, sample.reasons, sample.view) = (failed.health, failed.reasons, failed.view);
+                sample.events = if n == 4 { failed.events } else { Vec::new() };
+                sample.advice = if is_advised { failed.advice } else { Vec::new() };
+                sample.advice.iter_mut().for_each(|said| said.names.clear());
+            });
+            let (open, over) = (data.incidents(), told(&data.ended_incidents()));
+            assert_eq!(open.len(), 1, "{open:?}");
+            assert_eq!((open[0].id.as_str(), open[0].names.len()), ("cluster", 0));
+            let all = format!("app-2 down: node-3 is frozen (stopped); to do: {to_do}");
+            assert!(open[0].told().starts_with(&all), "{}", open[0].told());
+            assert!(over.len() == 1 && over[0].starts_with("app-2 failed: reported by coord-1"), "{over:?}");
+        }
+    }
+
+    #[test]
     fn a_lost_majority_is_one_incident_with_all_that_it_causes_and_says_how_long_nothing_could_act() {
         let data = after(20, |n, sample| {
             if (4..12).contains(&n) {
