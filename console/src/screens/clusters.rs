@@ -26,12 +26,12 @@ pub(crate) const ID: ScreenId = ScreenId("Clusters");
 const COLUMNS: [Column; 8] = [
     Column::text("NAME", 8, 0).means("its name in the configuration, else the cluster's; * is the shown one"),
     Column::text("HEALTH", 13, 1).means("as in its header; -- if it cannot be read"),
-    Column::number("VIEW", 4, 4).means("its newest view"),
-    Column::number("MEMBERS", 7, 3).means("the members of that view"),
-    Column::number("FAILOVERS/h", 11, 5).means("failovers of the last hour that flight recorders have"),
+    Column::number("VIEW", 4, 5).means("its newest view"),
+    Column::number("MEMBERS", 7, 4).means("the members of that view"),
+    Column::number("FAILOVERS/h", 11, 6).means("failovers of the last hour that flight recorders have"),
     Column::number("INCIDENTS", 9, 2).means("incidents that nobody acknowledged"),
     Column::text("ROOT", 8, 7).means("the directory that holds it"),
-    Column::text("WHAT", 20, 6).filling().means("the newest incident, or why it cannot be read"),
+    Column::text("WHAT", 20, 3).filling().means("the newest incident, or why it cannot be read"),
 ];
 
 pub(super) struct Clusters;

@@ -74,7 +74,7 @@ const COLUMNS: [Column; 6] = [
     Column::text("PROCESS", 8, 0).means("the process that recorded it"),
     Column::text("EVENT", 13, 0).means("what happened"),
     Column::text("DETECTOR", 9, 4).means("the detector, if a process is suspected"),
-    Column::text("WHAT", 10, 1).filling().means("the view or the member, with incarnations in brackets"),
+    Column::text("WHAT", 30, 1).filling().means("the view or the member, with incarnations in brackets"),
 ];
 
 /// The tone of an event: consequences of failures stand out.

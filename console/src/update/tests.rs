@@ -43,6 +43,7 @@ fn a_frozen_screen_stays_while_polling_continues() {
 fn the_background_decides_a_theme_that_nobody_has_chosen() {
     let asks = |light, model: &mut Model| model.reduce(Event::Background(light), &mut Vec::new());
     let mut model = live(100, 30);
+    model.theme = Theme::Dark;
     assert!(!asks(true, &mut model), "a theme that was asked for stays");
     model.theme_follows = true;
     assert!(asks(true, &mut model));

@@ -465,7 +465,7 @@ fn clusters_to_choose_from_the_worst_first() {
     holds("clusters-80x24", &with(with_clusters(80, 24), "c"));
     holds("clusters-40x10", &with(with_clusters(40, 10), "c"));
     holds("clusters-none", &with(console(80, 24), "c"));
-    let mut model = with(with_clusters(120, 36), ":ctx\n/lab\nj");
+    let mut model = with(with_clusters(120, 36), ":ctx\n/srv\nj");
     let shown = text(&model);
     assert!(shown.contains("no cluster lab") && !shown.contains("gamma"), "{shown}");
     let mut effects = Vec::new();
@@ -485,7 +485,7 @@ fn a_process_of_production_is_touched_by_the_name_of_its_cluster_only() {
     let mut model = with_clusters(120, 36);
     model.chaos.may_arm = true;
     let mut effects = Vec::new();
-    press_for(&mut model, "j\x0by\n", &mut effects);
+    press_for(&mut model, "jjj\x0by\n", &mut effects);
     assert!(effects.is_empty() && text(&model).contains("was not touched"), "{}", text(&model));
     press(&mut model, "\x0b");
     holds("production", &model);
@@ -499,6 +499,7 @@ fn with_paths(width: u16, height: u16) -> Model {
     let mut sample = samples::degraded(Instant(START.0 + 24 * 250_000_000));
     sample.paths = samples::paths();
     sample.reasons = vec!["the path from host 3 at 10.2.0.3 is lost".to_owned()];
+    sample.advice = vec![Advice::default()];
     model.reduce(Event::Update(Update::Sample(Box::new(sample))), &mut Vec::new());
     model
 }
