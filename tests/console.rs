@@ -19,6 +19,8 @@ pub(crate) struct Pty {
     child: Child,
     keys: ChildStdin,
     shown: Arc<Mutex<vt100::Parser>>,
+    /// All that the program wrote.
+    written: Arc<Mutex<Vec<u8>>>,
     reader: Option<JoinHandle<()>>,
     pub(crate) folder: PathBuf,
 }
@@ -42,6 +44,7 @@ impl Pty {
             .env("XDG_CONFIG_HOME", &folder)
             .env_remove("OBOL_CONFIG")
             .env_remove("NO_COLOR")
+            .env_remove("COLORFGBG")
             .current_dir(&folder)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -51,13 +54,16 @@ impl Pty {
         let mut out = child.stdout.take().expect("piped");
         let shown = Arc::new(Mutex::new(vt100::Parser::new(ROWS, COLUMNS, 0)));
         let parser = Arc::clone(&shown);
+        let written = Arc::default();
+        let bytes_of = Arc::clone(&written);
         let reader = std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(n @ 1..) = out.read(&mut bytes) {
+                bytes_of.lock().extend_from_slice(&bytes[..n]);
                 parser.lock().process(&bytes[..n]);
             }
         });
-        Self { child, keys, shown, reader: Some(reader), folder }
+        Self { child, keys, shown, written, reader: Some(reader), folder }
     }
 
     pub(crate) fn press(&mut self, keys: &str) {
@@ -67,6 +73,20 @@ impl Pty {
 
     pub(crate) fn screen(&self) -> String {
         self.shown.lock().screen().contents()
+    }
+
+    /// How often the program asked which background the terminal has.
+    fn questions(&self) -> usize {
+        const QUESTION: &[u8] = b"\x1b]11;?";
+        self.written.lock().windows(QUESTION.len()).filter(|part| *part == QUESTION).count()
+    }
+
+    /// The colour of the first character of the screen that is none of a blank.
+    fn first_colour(&self) -> vt100::Color {
+        let shown = self.shown.lock();
+        let cells = (0..COLUMNS.get()).filter_map(|column| shown.screen().cell(0, column));
+        let colour = cells.filter(|cell| !cell.contents().trim().is_empty()).map(vt100::Cell::fgcolor).next();
+        colour.expect("a header")
     }
 
     /// Gives the terminal of a process another size.
@@ -175,6 +195,64 @@ fn an_operator_sees_the_cluster_and_gets_the_terminal_back() {
     console.press("q");
     assert_eq!(console.ends(), 0);
     root.healthy();
+}
+
+#[test]
+fn the_terminals_background_decides_the_colours_and_its_answer_is_no_key() {
+    let (root, _up) = Root::with_cluster(&["--apps", "1"]);
+    let mut console = Pty::new(&root, "console");
+    console.until_line(&["OBOL", "healthy"]);
+    assert_eq!(console.questions(), 1, "asked at the start");
+    let dark = console.first_colour();
+    // An answer that comes late; as keys it would show screen 3 and begin a filter.
+    console.press("\x1b]11;rgb:fdfd/f6f6/e3e3\x1b\\");
+    until("the colours are those of a light terminal", || console.first_colour() != dark);
+    console.until_line(&["coord-1", "coordinator"]);
+    console.press("q");
+    assert_eq!(console.ends(), 0);
+    assert_eq!(console.questions(), 1, "asked once");
+    // Who names a theme has it.
+    let mut console = Pty::new(&root, "console --theme dark");
+    console.until_line(&["OBOL", "healthy"]);
+    assert_eq!(console.first_colour(), dark);
+    console.press("q");
+    assert_eq!(console.ends(), 0);
+    assert_eq!(console.questions(), 0);
+}
+
+#[test]
+fn a_console_without_its_cluster_lists_the_others_and_shows_the_chosen_ones() {
+    let root = Root::new();
+    let [a, b] = ["alpha", "beta"].map(|name| ["--cluster", name]);
+    let small = ["--coordinators", "1", "--apps", "1"];
+    let _alpha = root.up(&[&small[..], &a].concat());
+    let _beta = root.up(&[&small[..], &b].concat());
+    root.run(&[&["kill", "app-1"], &b[..]].concat()).ends(0);
+    let file = root.note("toml");
+    let at = root.path().display();
+    let contexts = format!("[contexts.prod]\nroot = \"{at}\"\ncluster = \"beta\"\nproduction = true\n");
+    std::fs::write(&file, contexts).expect("written");
+    let mut console = Pty::new(&root, &format!("console --arm --config {}", file.display()));
+    console.until_line(&["no cluster default"]);
+    console.until_line(&["alpha", "ok healthy"]);
+    console.until_line(&["prod", "degraded", "app-1 down"]);
+    // What is wrong is first.
+    console.press("j\r");
+    console.until_line(&["OBOL", "prod", "degraded", "LIVE"]);
+    console.until_line(&["x down", "app"]);
+    console.press("/coord-1\rj\x0b");
+    console.until_line(&["type the cluster's name"]);
+    console.press("y\r");
+    console.until_line(&["coord-1 was not touched"]);
+    console.press(":ctx\r");
+    console.until_line(&["prod *", "degraded"]);
+    console.press("/alpha\r");
+    console.until("one row", |screen| screen.contains("alpha") && !screen.contains("prod *"));
+    console.press("\r");
+    console.until_line(&["OBOL", "alpha", "healthy", "LIVE"]);
+    console.until_line(&["app-1", "active"]);
+    console.press("q");
+    assert_eq!(console.ends(), 0);
 }
 
 #[test]

@@ -4,7 +4,9 @@
 //! draws it, `input` binds keys, `theme` defines styles. `state` and `view` use no clock, no
 //! terminal and no cluster.
 
+mod background;
 pub mod config;
+mod contexts;
 mod drill_worker;
 #[cfg(test)]
 mod fuzz;

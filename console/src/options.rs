@@ -10,8 +10,8 @@ pub struct Look {
     /// Theme, keys and columns [default: console.toml in ~/.config/obol]; see `obol config`
     #[arg(long, value_name = "FILE", env = "OBOL_CONFIG", hide_env = true)]
     pub config: Option<PathBuf>,
-    /// Colours: dark, light, safe (for all kinds of colour vision), 16 or mono [default: by TERM
-    /// and NO_COLOR]
+    /// Colours: dark, light, safe or safe-light (for all kinds of colour vision), 16 or mono
+    /// [default: by the terminal's background, TERM and NO_COLOR]
     #[arg(long, value_name = "NAME", value_parser = theme)]
     pub theme: Option<Theme>,
     /// Draw lines and graphs in ASCII [default: if the locale has no UTF-8]

@@ -42,7 +42,13 @@ impl Model {
                     help: binding.help.to_owned(),
                     command: Command::Act(binding.action),
                 });
-                screens.chain(actions).collect()
+                let others = Choice {
+                    name: screens::CLUSTERS.name(),
+                    key: self.keymap.hint(Action::Clusters),
+                    help: "screen without a digit".to_owned(),
+                    command: Command::Act(Action::Clusters),
+                };
+                screens.chain([others]).chain(actions).collect()
             }
             Prompt::SortBy => {
                 let columns = screens::shown(self).columns();
@@ -60,7 +66,7 @@ impl Model {
                 };
                 by.chain([own]).collect()
             }
-            Prompt::Filter | Prompt::Note | Prompt::Arm => Vec::new(),
+            Prompt::Filter | Prompt::Note | Prompt::Arm | Prompt::Act(..) => Vec::new(),
         }
     }
 

@@ -1,11 +1,14 @@
 //! A console at a terminal: threads for polling, keys and signals, and the drawing loop.
 
+use crate::background::{Answer, Taken};
 use crate::config::Config;
+use crate::contexts::{self, Context, Watch};
 use crate::drill_worker::{self, Worker};
 use crate::input::Press;
 use crate::message::Message;
 use crate::options::Look;
 use crate::recording::SharedRecorder;
+use crate::screens::clusters;
 use crate::state::mouse::Mouse;
 use crate::state::replay::Replay;
 use crate::state::{Effect, Event, Model};
@@ -14,6 +17,7 @@ use crate::theme::{self, Glyphs, Theme};
 use crate::{past, remember, screens, svg, view};
 use crossterm::event::{self, Event as Input, MouseButton, MouseEventKind};
 use obol_chaos::drills::audit::log::Who;
+use obol_fabric::host::Cluster;
 use obol_fabric::host::{clock, program};
 use obol_fabric::{Name, Nanos};
 use obol_node::ClusterLocation;
@@ -25,9 +29,10 @@ use obol_observe::sampling::tape::Tape;
 use obol_observe::sampling::{Sink, Update};
 use obol_report::Report;
 use obol_term::output::{self, Failure};
+use parking_lot::Mutex;
 use signal_hook::consts::{SIGCONT, SIGQUIT, SIGTSTP};
 use signal_hook::iterator::Signals;
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal as _};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -39,6 +44,8 @@ use std::time::{Duration, Instant};
 
 /// Shortest interval of frames; a key shows its effect after at most this time.
 const FRAME: Duration = Duration::from_millis(33);
+/// Longest delay of the first frame for the terminal's answer which background it has.
+const ANSWER: Duration = Duration::from_millis(100);
 /// Without updates the console checks the clock this often, to mark stale data.
 const TICK: Duration = Duration::from_millis(500);
 /// Interval of checks while a recording plays.
@@ -130,26 +137,91 @@ impl Console {
 
     /// Runs it until the user quits.
     pub fn run(self) -> Result<(), Failure> {
-        let Self { location, look, config, owner, record, arm, aged, rx, tx } = self;
+        let Self { mut location, look, config, owner, mut record, arm, aged, mut rx, mut tx } = self;
         let mut model = model(location.cluster, &look, &config, owner);
-        model.chaos.drills = drill_worker::choices();
-        model.chaos.may_arm = arm;
-        if aged {
-            past::add_history(&mut model, &location);
+        let mut stage = None;
+        if !owner && !is_there(&location) && !contexts::all(&config.contexts, &location.root).is_empty() {
+            model.screen = clusters::ID;
         }
-        let rate = Rate::new(POLL_EVERY);
-        let recorder = SharedRecorder::new(location.cluster);
-        if let Some(file) = record {
-            recorder.begin(&file)?;
-            model.reduce(Event::Recording(Ok(Some(file.display().to_string()))), &mut Vec::new());
+        // The theme of clusters that have none of their own, and whether the background decides it.
+        let mut theme = (model.theme, model.theme_follows);
+        loop {
+            let context = contexts::of(&config.contexts, &location);
+            let own = context.theme.filter(|_| look.theme.is_none());
+            (model.theme, model.theme_follows) = own.map_or(theme, |own| (own, false));
+            model.context = Some(context);
+            model.chaos.drills = drill_worker::choices();
+            model.chaos.may_arm = arm;
+            if aged {
+                past::add_history(&mut model, &location);
+            }
+            let rate = Rate::new(POLL_EVERY);
+            let recorder = SharedRecorder::new(location.cluster);
+            if let Some(file) = record.take() {
+                recorder.begin(&file)?;
+                model.reduce(Event::Recording(Ok(Some(file.display().to_string()))), &mut Vec::new());
+            }
+            let (_quit, quit) = mpsc::channel();
+            let polled = rate.clone();
+            let mut tee = RecordingSink { recorder: recorder.clone(), tx: tx.clone() };
+            let polled_location = location.clone();
+            spawn("poll", move || Live::new(polled_location).run(&polled, &quit, &mut tee))?;
+            let place = Place { location: &location, contexts: &config.contexts };
+            let shown = match &mut stage {
+                Some(stage) => stage,
+                none => none.insert(Stage::open(&model, &tx)?),
+            };
+            let (before, next) = match show(model, shown, tx, &rx, &rate, &recorder, Some(place))? {
+                End::Quit(text) => {
+                    drop(stage.take());
+                    return leave(text);
+                }
+                End::Switch(model, next) => (model, next),
+            };
+            if own.is_none() {
+                theme = (before.theme, before.theme_follows);
+            }
+            // The inputs go to the next one before the channel of this one is closed.
+            let (next_tx, next_rx) = mpsc::channel();
+            shown.pass_to(&next_tx);
+            (tx, rx) = (next_tx, next_rx);
+            location = next.location;
+            model = self::model(location.cluster, &look, &config, owner);
+            model.mouse = before.mouse;
         }
-        let (_quit, quit) = mpsc::channel();
-        let polled = rate.clone();
-        let mut tee = RecordingSink { recorder: recorder.clone(), tx: tx.clone() };
-        let polled_location = location.clone();
-        spawn("poll", move || Live::new(polled_location).run(&polled, &quit, &mut tee))?;
-        show(model, tx, &rx, &rate, &recorder, Some(&location))
     }
+}
+
+/// Whether there is a cluster at this place.
+fn is_there(location: &ClusterLocation) -> bool {
+    // One that cannot be seen is shown with the reason.
+    Cluster::list(&location.root).map_or(true, |all| all.contains(&location.cluster))
+}
+
+/// Leaves a text on the terminal, which was restored.
+fn leave(text: Option<String>) -> Result<(), Failure> {
+    if Terminal::is_lost() {
+        return Err(Failure::Failed(BUG.to_owned()));
+    }
+    if let Some(text) = text {
+        output::line(text)?;
+    }
+    Ok(())
+}
+
+/// How a session ends.
+enum End {
+    /// With this text to leave on the terminal.
+    Quit(Option<String>),
+    /// Another cluster is to be shown in place of this one.
+    Switch(Box<Model>, Context),
+}
+
+/// The cluster of a session, and the configured ones.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    location: &'a ClusterLocation,
+    contexts: &'a [Context],
 }
 
 /// Sends updates to the console, and samples to the recording if there is one.
@@ -172,39 +244,59 @@ impl Sink for RecordingSink {
 
 /// A console with the requested appearance.
 fn model(cluster: Name, look: &Look, config: &Config, owner: bool) -> Model {
-    let theme = look.theme.or(config.theme).unwrap_or_else(Theme::detect);
+    let wanted = look.theme.or(config.theme);
+    let theme = wanted.unwrap_or_else(Theme::detect);
     let glyphs = if look.ascii { theme::ASCII } else { Glyphs::detect() };
     let mut model = Model::new(cluster, screens::first(), theme, glyphs, owner);
+    model.theme_follows = wanted.is_none() && theme.depends();
     model.bell = look.bell;
     remember::read(&mut model);
     config.apply(&mut model);
     model
 }
 
-/// Takes over the terminal, and restores it at the end.
+/// The terminal, and the threads that read it and signals, which pass what they read to the session that is
+/// shown.
+struct Stage {
+    terminal: Terminal,
+    inputs: Arc<Mutex<Sender<Message>>>,
+    /// When the terminal was asked for its background, until it answers or is given up.
+    asked: Option<Instant>,
+}
+
+impl Stage {
+    /// Takes over the terminal.
+    fn open(model: &Model, tx: &Sender<Message>) -> Result<Self, Failure> {
+        let mut terminal = Terminal::take()?;
+        Terminal::mouse(model.mouse)?;
+        let asked = model.theme_follows.then(Instant::now);
+        if asked.is_some() {
+            terminal.ask_background()?;
+        }
+        let inputs = Arc::new(Mutex::new(tx.clone()));
+        listen(&inputs, model.owner, asked.is_some())?;
+        Ok(Self { terminal, inputs, asked })
+    }
+
+    /// Passes inputs to another session from now on.
+    fn pass_to(&self, tx: &Sender<Message>) {
+        *self.inputs.lock() = tx.clone();
+    }
+}
+
+/// Shows a cluster, or a recording.
 fn show(
     model: Model,
+    stage: &mut Stage,
     tx: Sender<Message>,
     rx: &Receiver<Message>,
     rate: &Rate,
     recorder: &SharedRecorder,
-    location: Option<&ClusterLocation>,
-) -> Result<(), Failure> {
-    let mut terminal = Terminal::take()?;
-    Terminal::mouse(model.mouse)?;
-    listen(tx.clone(), model.owner)?;
-    let worker = location.map(|location| Worker::new(location.clone(), tx));
-    let session =
-        Session { terminal: &mut terminal, model, rx, rate, recorder, location, worker, focused: true };
-    let text = session.run()?;
-    drop(terminal);
-    if Terminal::is_lost() {
-        return Err(Failure::Failed(BUG.to_owned()));
-    }
-    if let Some(text) = text {
-        output::line(text)?;
-    }
-    Ok(())
+    place: Option<Place<'_>>,
+) -> Result<End, Failure> {
+    let worker = place.map(|place| Worker::new(place.location.clone(), tx.clone()));
+    let watch = None;
+    Session { stage, model, rx, tx, rate, recorder, place, worker, watch, focused: true }.run()
 }
 
 fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
@@ -213,46 +305,74 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), Failure
 }
 
 /// Listens to keys and signals. The owner of the cluster handles the signals that end both.
-fn listen(tx: Sender<Message>, owner: bool) -> Result<(), Failure> {
+fn listen(inputs: &Arc<Mutex<Sender<Message>>>, owner: bool, asked: bool) -> Result<(), Failure> {
     let ends = if owner { Vec::new() } else { ending::signals() };
     let mut signals =
         Signals::new([SIGTSTP, SIGCONT, SIGQUIT].into_iter().chain(ends)).map_err(Failure::failed)?;
-    let signals_tx = tx.clone();
+    let to = Arc::clone(inputs);
     spawn("signals", move || {
         for signal in signals.forever() {
-            if signals_tx.send(Message::Signal(signal)).is_err() {
+            if to.lock().send(Message::Signal(signal)).is_err() {
                 return;
             }
         }
     })?;
+    let to = Arc::clone(inputs);
     spawn("input", move || {
-        while let Ok(input) = event::read() {
-            if tx.send(Message::Input(input)).is_err() {
-                return;
-            }
+        if read_inputs(&to, asked).is_ok() {
+            return;
         }
         // The terminal is gone. If the receiver is, too, the console has ended.
-        let _ = tx.send(Message::End);
+        let _ = to.lock().send(Message::End);
     })
+}
+
+/// Sends what is read from the terminal until the console has ended, which may hold the answer which
+/// background it has.
+fn read_inputs(to: &Mutex<Sender<Message>>, asked: bool) -> io::Result<()> {
+    let mut answer = asked.then(Answer::default);
+    loop {
+        let patience = answer.as_ref().and_then(Answer::patience);
+        let is_there = patience.map_or(Ok(true), event::poll)?;
+        let input = if is_there { Some(event::read()?) } else { None };
+        let taken = match (&mut answer, input) {
+            (Some(answer), Some(input)) => answer.take(input),
+            (Some(answer), None) => answer.pause(),
+            (None, input) => Taken { passed: input.into_iter().collect(), light: None },
+        };
+        let passed = taken.passed.into_iter().map(Message::Input);
+        for message in passed.chain(taken.light.map(Message::Background)) {
+            if to.lock().send(message).is_err() {
+                return Ok(());
+            }
+        }
+        if answer.as_ref().is_some_and(Answer::is_over) {
+            answer = None;
+            Terminal::background_answered();
+        }
+    }
 }
 
 /// The console while it has the terminal.
 struct Session<'a> {
-    terminal: &'a mut Terminal,
+    stage: &'a mut Stage,
     model: Model,
     rx: &'a Receiver<Message>,
+    tx: Sender<Message>,
     rate: &'a Rate,
     recorder: &'a SharedRecorder,
     /// `None` for a recording.
-    location: Option<&'a ClusterLocation>,
+    place: Option<Place<'a>>,
     worker: Option<Worker>,
+    /// Reads the clusters of the list while that is shown.
+    watch: Option<Watch>,
     /// Whether the terminal is in focus.
     focused: bool,
 }
 
 impl Session<'_> {
-    /// Runs the console; returns the text to leave on the terminal.
-    fn run(mut self) -> Result<Option<String>, Failure> {
+    /// Runs the console to its end.
+    fn run(mut self) -> Result<End, Failure> {
         program::release();
         let mut effects = Vec::new();
         let mut dirty = true;
@@ -261,40 +381,53 @@ impl Session<'_> {
             let wait = match drawn {
                 _ if self.model.replay.as_ref().is_some_and(Replay::is_busy) => Duration::ZERO,
                 _ if !dirty => tick(&self.model),
+                None => self.unanswered(),
                 drawn => drawn.map_or(Duration::ZERO, |at| FRAME.saturating_sub(at.elapsed())),
             };
             let first = match self.rx.recv_timeout(wait) {
                 Ok(message) => Some(message),
                 Err(RecvTimeoutError::Timeout) => None,
-                Err(RecvTimeoutError::Disconnected) => return Ok(None),
+                Err(RecvTimeoutError::Disconnected) => return Ok(End::Quit(None)),
             };
             for message in first.into_iter().chain(self.rx.try_iter()) {
                 match self.event(message, &mut effects) {
                     ControlFlow::Continue(Some(event)) => dirty |= self.model.reduce(event, &mut effects),
                     ControlFlow::Continue(None) => {}
-                    ControlFlow::Break(()) => return Ok(None),
+                    ControlFlow::Break(()) => return Ok(End::Quit(None)),
                 }
             }
             dirty |= self.model.reduce(Event::Tick(clock::now()), &mut effects);
             for effect in effects.drain(..) {
+                if let Effect::Switch(at) = effect {
+                    match self.model.contexts.get(at).cloned() {
+                        Some(next) => return Ok(End::Switch(Box::new(self.model), next)),
+                        None => continue,
+                    }
+                }
                 if let ControlFlow::Break(text) = self.perform(effect)? {
-                    return Ok(text);
+                    return Ok(End::Quit(text));
                 }
                 dirty = true;
             }
             if Terminal::is_lost() {
-                return Ok(None);
+                return Ok(End::Quit(None));
             }
             self.set_rate();
-            if dirty && drawn.is_none_or(|at| at.elapsed() >= FRAME) {
-                let (width, height) = self.terminal.size()?;
+            dirty |= self.set_watch()?;
+            if dirty && drawn.map_or_else(|| self.unanswered().is_zero(), |at| at.elapsed() >= FRAME) {
+                let (width, height) = self.stage.terminal.size()?;
                 self.model.reduce(Event::Resize(width, height), &mut effects);
-                self.terminal.draw(|buffer| view::draw(&self.model, buffer))?;
+                self.stage.terminal.draw(|buffer| view::draw(&self.model, buffer))?;
                 drawn = Some(Instant::now());
                 dirty = false;
                 self.model.look_ahead();
             }
         }
+    }
+
+    /// How long the first frame still waits for the terminal's answer.
+    fn unanswered(&self) -> Duration {
+        self.stage.asked.map_or(Duration::ZERO, |asked| ANSWER.saturating_sub(asked.elapsed()))
     }
 
     /// The event of a message, if it is one for the model; breaks if the console has to end.
@@ -305,7 +438,12 @@ impl Session<'_> {
                 self.model.polled_every = Nanos::from_std(self.rate.get());
                 Some(Event::Update(update))
             }
+            Message::Background(light) => {
+                self.stage.asked = None;
+                Some(Event::Background(light))
+            }
             Message::Chaos(update) => Some(Event::Chaos(update)),
+            Message::Summary(at, found) => Some(Event::Summary(at, found)),
             Message::Logged(who, line) => Some(Event::Logged(who, line)),
             Message::Signal(SIGTSTP) => {
                 effects.push(Effect::Suspend);
@@ -349,19 +487,19 @@ impl Session<'_> {
         let done = match effect {
             Effect::Quit(keep) => return Ok(ControlFlow::Break(keep.then(|| view::text(&self.model)))),
             Effect::Suspend => {
-                self.terminal.suspend()?;
+                self.stage.terminal.suspend()?;
                 None
             }
             Effect::Redraw => {
-                self.terminal.forget()?;
+                self.stage.terminal.forget()?;
                 None
             }
             Effect::Bell => {
-                self.terminal.bell()?;
+                self.stage.terminal.bell()?;
                 None
             }
             Effect::Copy(text) => {
-                self.terminal.copy(&text)?;
+                self.stage.terminal.copy(&text)?;
                 None
             }
             Effect::Mouse(on) => {
@@ -392,6 +530,7 @@ impl Session<'_> {
             | Effect::RunDrill(_)
             | Effect::AbortDrill
             | Effect::Act(..)
+            | Effect::Switch(_)
             | Effect::Logs(_) => {
                 self.delegate(effect);
                 None
@@ -405,7 +544,8 @@ impl Session<'_> {
 
     /// Writes an annotation; returns its text.
     fn note(&self, mark: Result<Mark, String>) -> Result<String, String> {
-        let (mark, location) = (mark?, self.location.ok_or("there is no cluster")?.clone());
+        let (mark, place) = (mark?, self.place.ok_or("there is no cluster")?);
+        let location = place.location.clone();
         mark.write(&location.root.join(location.cluster.as_str())).map_err(|error| error.to_string())?;
         let text = mark.text.clone();
         // A host that does not answer must not hold up keys. It lacks the annotation then.
@@ -426,6 +566,22 @@ impl Session<'_> {
             Effect::Logs(who) => worker.follow_logs(who),
             _ => {}
         }
+    }
+
+    /// Reads the clusters of the list while it is shown; returns whether it is another list now.
+    fn set_watch(&mut self) -> Result<bool, Failure> {
+        let Some(place) = self.place else { return Ok(false) };
+        let is_shown = self.model.screen == clusters::ID;
+        if is_shown == self.watch.is_some() {
+            return Ok(false);
+        }
+        self.watch = None;
+        if is_shown {
+            let all = contexts::all(place.contexts, &place.location.root);
+            self.watch = Some(Watch::start(&all, self.tx.clone())?);
+            self.model.reduce(Event::Contexts(all), &mut Vec::new());
+        }
+        Ok(is_shown)
     }
 
     /// Adapts the poll interval to visibility. While recording, the interval stays short.
@@ -519,7 +675,14 @@ pub fn replay(file: &Path, look: &Look) -> Result<ExitCode, Failure> {
     let mut model = model(cluster, look, &config, false);
     model.replay(tape);
     let (tx, rx) = mpsc::channel();
-    show(model, tx, &rx, &Rate::new(POLL_EVERY), &SharedRecorder::new(cluster), None)?;
+    let mut stage = Stage::open(&model, &tx)?;
+    let end = show(model, &mut stage, tx, &rx, &Rate::new(POLL_EVERY), &SharedRecorder::new(cluster), None);
+    drop(stage);
+    match end? {
+        End::Quit(text) => leave(text)?,
+        // A recording has no other cluster.
+        End::Switch(..) => {}
+    }
     Ok(ExitCode::SUCCESS)
 }
 

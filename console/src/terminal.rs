@@ -1,5 +1,6 @@
 //! The terminal: taken over at the start, and always restored, whatever ends or stops the process.
 
+use crate::background::QUESTION;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use crossterm::event::{DisableFocusChange, EnableFocusChange};
 use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
@@ -12,7 +13,8 @@ use std::io::{self, BufWriter, Stdout, Write};
 use std::mem::ManuallyDrop;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::{fmt, panic};
+use std::time::{Duration, Instant};
+use std::{fmt, panic, thread};
 
 /// Whether the console has the terminal now.
 static TAKEN: AtomicBool = AtomicBool::new(false);
@@ -20,7 +22,12 @@ static TAKEN: AtomicBool = AtomicBool::new(false);
 static PANICKED: AtomicBool = AtomicBool::new(false);
 /// Whether the console captures the mouse while it has the terminal.
 static MOUSE: AtomicBool = AtomicBool::new(false);
+/// Whether an answer of the terminal may come that nobody has read.
+static ANSWER_DUE: AtomicBool = AtomicBool::new(false);
 static HOOK: Once = Once::new();
+
+/// An answer that comes within this time is kept from the shell that has the terminal next.
+const ANSWER_WAIT: Duration = Duration::from_millis(300);
 
 /// Buffer size, so that a frame is one write.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -32,6 +39,7 @@ pub(crate) struct Terminal {
     /// Never dropped: its drop shows the cursor, as [`give_back`] does, and panics where the terminal is
     /// gone and standard error with it.
     inner: ManuallyDrop<ratatui::Terminal<Backend>>,
+    asked: Option<Instant>,
 }
 
 fn failed(error: &io::Error) -> Failure {
@@ -58,7 +66,7 @@ impl Terminal {
         }
         let out = BufWriter::with_capacity(BUFFER_BYTES, io::stdout());
         match ratatui::Terminal::new(CrosstermBackend::new(out)) {
-            Ok(inner) => Ok(Self { inner: ManuallyDrop::new(inner) }),
+            Ok(inner) => Ok(Self { inner: ManuallyDrop::new(inner), asked: None }),
             Err(error) => {
                 give_back();
                 Err(failed(&error))
@@ -88,6 +96,27 @@ impl Terminal {
         write!(out, "\x1b]52;c;{}\x07", BASE64_STANDARD.encode(text)).and_then(|()| out.flush())
     }
 
+    /// Asks for the background's colour; the answer is an input.
+    pub(crate) fn ask_background(&mut self) -> io::Result<()> {
+        self.asked = Some(Instant::now());
+        ANSWER_DUE.store(true, Ordering::SeqCst);
+        let mut out = io::stdout().lock();
+        out.write_all(QUESTION.as_bytes()).and_then(|()| out.flush())
+    }
+
+    /// The answer was read.
+    pub(crate) fn background_answered() {
+        ANSWER_DUE.store(false, Ordering::SeqCst);
+    }
+
+    /// Waits until the answer was read, for a bounded time.
+    fn await_answer(&self) {
+        let Some(asked) = self.asked else { return };
+        while ANSWER_DUE.load(Ordering::SeqCst) && asked.elapsed() < ANSWER_WAIT {
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// Captures or releases the mouse.
     pub(crate) fn mouse(on: bool) -> io::Result<()> {
         MOUSE.store(on, Ordering::SeqCst);
@@ -109,6 +138,7 @@ impl Terminal {
 
     /// Stops this process like Ctrl-Z does, and takes over the terminal again when it is continued.
     pub(crate) fn suspend(&mut self) -> io::Result<()> {
+        self.await_answer();
         give_back();
         signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGTSTP)?;
         enter()?;
@@ -126,6 +156,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
+        self.await_answer();
         give_back();
     }
 }
@@ -162,7 +193,7 @@ fn give_back() {
 mod tests {
     use super::*;
     use std::process::{Command, Stdio};
-    use std::{env, fs, thread};
+    use std::{env, fs};
 
     /// Set in the child process that panics.
     const PANICS: &str = "OBOL_TEST_PANICS";

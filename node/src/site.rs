@@ -18,7 +18,7 @@ pub const RECOVERED_FILE: &str = "recovered-view";
 pub const VIEW_BYTES_MAX: u64 = 1 << 20;
 
 /// The location of a cluster.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterLocation {
     /// The directory of all clusters.
     pub root: PathBuf,

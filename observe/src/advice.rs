@@ -22,6 +22,9 @@ pub struct Advice {
     /// Its section in docs/alerts.md; `None` if it is that of the cluster's health.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub section: Option<String>,
+    /// The members that the reason is about; none if it is about the cluster.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<Name>,
 }
 
 impl Advice {
@@ -80,7 +83,8 @@ impl<'a> Advisor<'a> {
     fn advise(&self, reason: &Reason) -> Advice {
         let fault = &reason.fault;
         let remedy = if *fault == Fault::ToDo { Some(reason.text.clone()) } else { self.remedy(fault) };
-        Advice { since: self.since(fault), remedy, section: fault.section().map(str::to_owned) }
+        let section = fault.section().map(str::to_owned);
+        Advice { since: self.since(fault), remedy, section, names: reason.names.clone() }
     }
 
     fn since(&self, fault: &Fault) -> Option<u64> {

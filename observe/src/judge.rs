@@ -178,7 +178,7 @@ fn complaint(process: &Process, snapshot: &Snapshot, newest_since: Instant) -> O
     } else {
         return None;
     };
-    Some(Reason::new(fault, format!("{name} {what}")))
+    Some(Reason::new(fault, format!("{name} {what}")).about([name]))
 }
 
 /// The coordinators' majority.
@@ -260,7 +260,8 @@ fn missed_reason(missed: &[Missing], fates: &BTreeMap<String, String>) -> Option
         "{}{more} failed, removed {by} view {last}, and did not come back{how}; {which}",
         names.join(", ")
     );
-    Some(Reason::new(Fault::Missed(first), text))
+    let named = missed.iter().map(|one| one.name).take(NAMES_MAX);
+    Some(Reason::new(Fault::Missed(first), text).about(named))
 }
 
 /// The health of a cluster, and the reasons why it is not healthy.
@@ -288,9 +289,8 @@ pub fn judge(snapshot: &Snapshot, expected: &Expected) -> (Health, Vec<Reason>) 
         reasons.push(Reason::other(format!("processes of other hosts cannot be read: {trouble}")));
     }
     for (name, why) in unsaved.iter().filter(|(name, _)| coordinate.contains(name.as_str())) {
-        reasons.push(Reason::other(format!(
-            "{name} cannot save views, so it could not be recovered after a disaster: {why}"
-        )));
+        let text = format!("{name} cannot save views, so it could not be recovered after a disaster: {why}");
+        reasons.push(Reason::other(text).about([*name]));
     }
     reasons.extend(
         snapshot
@@ -560,7 +560,8 @@ mod tests {
                 Fault::Missed(3),
                 "kv-2 failed, removed by view 9, and did not come back: killed by SIGKILL; start it again, or `obol \
                  forget` it"
-            ))
+            )
+            .about([Name::new("kv-2").expect("a name")]))
         );
         let many: Vec<Missing> = (1..=20).map(|n| missing(&format!("job-{n}"), n)).collect();
         let reason = missed_reason(&many, &fates).expect("a reason").text;

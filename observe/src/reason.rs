@@ -11,6 +11,8 @@ pub struct Reason {
     pub text: String,
     /// The same for a program.
     pub fault: Fault,
+    /// The members that it is about; none if it is about the cluster.
+    pub names: Vec<Name>,
 }
 
 /// What a reason is about, as far as more can be said of it ([`crate::advice`]).
@@ -72,9 +74,39 @@ impl Fault {
     }
 }
 
+impl Fault {
+    /// The members that it names.
+    fn names(&self) -> Vec<Name> {
+        match self {
+            Self::Absent(_, names) | Self::Majority { down: names, .. } | Self::Counted(names) => {
+                names.iter().filter_map(|name| Name::new(name).ok()).collect()
+            }
+            Self::Frozen { name, .. }
+            | Self::NoAgent(name)
+            | Self::NoMember(name)
+            | Self::Behind(name, _)
+            | Self::NoLease(name) => vec![*name],
+            Self::Missed(_) | Self::Gateway(_) | Self::Pulses | Self::Ended | Self::ToDo | Self::Other => {
+                Vec::new()
+            }
+        }
+    }
+}
+
 impl Reason {
     pub(crate) fn new(fault: Fault, text: impl Into<String>) -> Self {
-        Self { text: text.into(), fault }
+        let names = fault.names();
+        Self { text: text.into(), fault, names }
+    }
+
+    /// It is about these, too.
+    pub(crate) fn about(mut self, names: impl IntoIterator<Item = Name>) -> Self {
+        for name in names {
+            if !self.names.contains(&name) {
+                self.names.push(name);
+            }
+        }
+        self
     }
 
     pub(crate) fn to_do(text: impl Into<String>) -> Self {

@@ -8,6 +8,7 @@ mod read;
 pub mod schema;
 mod write;
 
+use crate::contexts::Context;
 use crate::input::Keymap;
 use crate::screens::{self, Screen};
 use crate::state::{Model, ScreenId};
@@ -48,6 +49,8 @@ pub struct Config {
     /// Whether the terminal keeps the mouse.
     no_mouse: bool,
     shown: Vec<(ScreenId, Shown)>,
+    /// Clusters by their names in it.
+    pub(super) contexts: Vec<Context>,
 }
 
 impl Config {
@@ -104,7 +107,7 @@ pub(super) fn of_user(variable: &str, at_home: &str) -> Option<PathBuf> {
 
 /// The screens whose lists can be configured.
 pub(super) fn screens() -> impl Iterator<Item = &'static dyn Screen> {
-    screens::all().filter(|screen| screen.about().has_choice_of_columns)
+    screens::everywhere().filter(|screen| screen.about().has_choice_of_columns)
 }
 
 /// What `config check` found, in JSON.

@@ -1,15 +1,25 @@
 //! Parses a text into a configuration, or into a list of all problems.
 
 use super::{AUTO, Config, RENAMED_TABLES, Shown, screens};
+use crate::contexts::Context;
 use crate::input::{Action, BINDINGS, NAMED, Press};
 use crate::screens::Screen;
 use crate::theme::Theme;
-use obol_config::{At, FileError, Problem, Problems, Section, index_of, nearest, shortened};
+use obol_config::{At, FileError, Problem, Problems, Section, index_of, is_line, nearest, shortened};
+use obol_fabric::Name;
+use obol_node::ClusterLocation;
+use std::path::PathBuf;
 use toml::Spanned;
 use toml::de::DeValue;
 
+/// The table of clusters.
+pub(super) const CONTEXTS: &str = "contexts";
 /// The table of keys.
 const KEYS: &str = "keys";
+/// The cluster of a context that names none.
+const DEFAULT: &str = "default";
+/// Length limit of a context's name.
+const NAME_MAX: usize = 40;
 /// Columns that had another name, which older configurations still have.
 const RENAMED: [(&str, &str); 1] = [("LEVEL", "DETECTOR")];
 /// Parses `text`; problems are reported with line and column in `origin`.
@@ -45,6 +55,16 @@ impl Reader {
         }
         if let Some(section) = top.section(KEYS, problems) {
             section.read(problems, |section, problems| self.keys(section, problems));
+        }
+        if let Some(section) = top.section(CONTEXTS, problems) {
+            section.read(problems, |section, problems| {
+                for (name, _) in section.entries() {
+                    if let Some(one) = section.section(name, problems) {
+                        let read = one.read(problems, |one, problems| context(name, one, problems));
+                        self.config.contexts.extend(read);
+                    }
+                }
+            });
         }
         for screen in screens() {
             let name = screen.name();
@@ -123,6 +143,36 @@ impl Reader {
         }
         self.config.shown.push((screen.id(), shown));
     }
+}
+
+/// A cluster by a name of the user's own.
+fn context(name: &str, section: &mut Section<'_, '_>, problems: &mut Problems) -> Option<Context> {
+    let at = section.at;
+    let root = section.string("root", problems);
+    let root = section.need("root", "a directory, such as \"/dev/shm/obol-1000\"", root);
+    let cluster = section.parsed::<Name>("cluster", "a cluster's name", problems);
+    let theme = section
+        .take("theme", "a string", problems, |path, value| Some(choice(path, value.as_str()?, Theme::NAMES)));
+    let production = section.flag("production", problems).unwrap_or_default();
+    if !is_line(name, NAME_MAX) {
+        let rule = "the name of a context is a line of at most 40 characters";
+        problems.add(at, Problem::Conflict { rule, found: shortened(name) });
+        return None;
+    }
+    let root = root?;
+    let path = PathBuf::from(&root.value);
+    if !path.is_absolute() {
+        let rule = "the root of a context is an absolute path";
+        problems.add(root.at, Problem::Conflict { rule, found: shortened(&root.value) });
+        return None;
+    }
+    let cluster = cluster.map_or_else(|| Name::new(DEFAULT), |cluster| Ok(cluster.value)).ok()?;
+    Some(Context {
+        name: name.to_owned(),
+        location: ClusterLocation { root: path, cluster },
+        theme: theme.map(|at| Theme::ALL[at.value]),
+        production,
+    })
 }
 
 fn press(key: &str, value: &Spanned<DeValue<'_>>, problems: &mut Problems) -> Option<Press> {

@@ -18,8 +18,7 @@ pub fn schema() -> Value {
         })
         .collect();
     let themes: Vec<&str> = [AUTO].into_iter().chain(Theme::NAMES.iter().copied()).collect();
-    let theme =
-        json!({ "enum": themes, "default": AUTO, "description": "Colours; auto: by TERM and NO_COLOR" });
+    let theme = json!({ "enum": themes, "default": AUTO, "description": "Colours; auto: by the terminal's background, TERM and NO_COLOR" });
     let keys = json!({
         "type": "object",
         "description": "The keys of each action; a key has one action only",
@@ -33,6 +32,26 @@ pub fn schema() -> Value {
     });
     let mut all =
         Map::from_iter([("theme".to_owned(), theme), ("mouse".to_owned(), mouse), ("keys".to_owned(), keys)]);
+    let context = json!({
+        "type": "object",
+        "description": "A cluster in the list of clusters, by a name of one's own",
+        "properties": {
+            "root": { "type": "string", "pattern": "^/", "description": "The directory that holds it" },
+            "cluster": { "type": "string", "default": "default", "description": "Its name there" },
+            "theme": { "enum": Theme::NAMES, "description": "Its colours, unless an option names others" },
+            "production": {
+                "type": "boolean",
+                "default": false,
+                "description": "Its name has to be typed before a process is killed, stopped or started",
+            },
+        },
+        "required": ["root"],
+        "additionalProperties": false,
+    });
+    all.insert(
+        "contexts".to_owned(),
+        json!({ "type": "object", "additionalProperties": context, "propertyNames": { "maxLength": 40 } }),
+    );
     for screen in screens() {
         let heads: Vec<&str> = screen.columns().iter().map(|column| column.head).collect();
         let mut properties = Map::new();

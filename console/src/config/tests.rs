@@ -29,6 +29,29 @@ fn a_printed_configuration_is_parsed_as_the_same() {
 }
 
 #[test]
+fn clusters_have_names_of_the_users_own() {
+    let text = "[contexts.prod]\nroot = \"/dev/shm/obol-1000\"\ntheme = \"light\"\nproduction = true\n\
+         [contexts.'my lab']\nroot = \"/srv/o\"\ncluster = \"lab\"";
+    let config = good(text);
+    // In the order of their names.
+    let [lab, prod] = &config.contexts[..] else { panic!("{:?}", config.contexts) };
+    assert_eq!((prod.name.as_str(), prod.theme, prod.production), ("prod", Some(Theme::Light), true));
+    assert_eq!(prod.location.cluster.as_str(), "default");
+    assert_eq!((lab.name.as_str(), lab.location.cluster.as_str()), ("my lab", "lab"));
+    assert_eq!(good(&write::text(&config)).contexts, config.contexts);
+    for (wrong, said) in [
+        ("[contexts.a]", "missing key contexts.a.root"),
+        ("[contexts.a]\nroot = \"here\"", "2:8: the root of a context is an absolute path"),
+        ("[contexts.a]\nroot = \"/x\"\ncluster = \"a/b\"", "3:11: contexts.a.cluster"),
+        ("[contexts.a]\nroot = \"/x\"\nthem = \"dark\"", "did you mean contexts.a.theme?"),
+        ("[contexts.\"\"]\nroot = \"/x\"", "the name of a context is a line"),
+        ("[contexts]\na = 1", "contexts.a is the integer 1"),
+    ] {
+        refused(wrong, said);
+    }
+}
+
+#[test]
 fn a_column_is_found_by_its_former_name() {
     let former = good("[events]\ncolumns = [\"LEVEL\", \"WHAT\"]");
     assert_eq!(former, good("[events]\ncolumns = [\"DETECTOR\", \"WHAT\"]"));
@@ -147,7 +170,14 @@ fn the_schema_has_exactly_the_known_names() {
         all.sort();
         all
     };
-    assert_eq!(names(&schema), written(&table));
+    // Clusters have names of the user's own, so there are none by default.
+    let known = names(&schema).into_iter().filter(|name| name != read::CONTEXTS);
+    assert_eq!(known.collect::<Vec<_>>(), written(&table));
+    let one = good("[contexts.a]\nroot = \"/x\"\ntheme = \"dark\"\n");
+    let context = write::text(&one).parse::<toml::Table>().expect("TOML")[read::CONTEXTS]["a"].clone();
+    let part = &schema["properties"][read::CONTEXTS]["additionalProperties"];
+    assert_eq!(names(part), written(context.as_table().expect("a table")));
+    assert_eq!(part["additionalProperties"], false);
     for (name, value) in &table {
         if let Some(inner) = value.as_table() {
             let part = &schema["properties"][name];

@@ -1,5 +1,6 @@
 //! A complete configuration as text, including defaults.
 
+use super::read::CONTEXTS;
 use super::{AUTO, Config, screens};
 use crate::theme::Theme;
 use std::fmt::Write as _;
@@ -30,6 +31,16 @@ pub(super) fn text(config: &Config) -> String {
             line(&mut text, "sort", &Value::from(shown.sort.as_ref().and_then(head).unwrap_or(AUTO)));
             line(&mut text, "reverse", &Value::from(shown.reverse));
         }
+    }
+    for context in &config.contexts {
+        let mut head = toml::Table::new();
+        head.insert("root".to_owned(), Value::from(context.location.root.to_string_lossy().into_owned()));
+        head.insert("cluster".to_owned(), Value::from(context.location.cluster.as_str()));
+        head.extend(context.theme.map(|theme| ("theme".to_owned(), Value::from(theme.name()))));
+        head.insert("production".to_owned(), Value::from(context.production));
+        // A name is quoted where it needs that, as a key of a table is.
+        let _ = write!(text, "\n[{CONTEXTS}.{}]\n", Value::from(context.name.as_str()));
+        head.iter().for_each(|(key, value)| line(&mut text, key, value));
     }
     text
 }

@@ -23,7 +23,7 @@ use crate::state::chaos::{Run, Running, SCREEN};
 use crate::state::table::Move;
 use crate::state::{Effect, Model, RowId};
 use crate::theme::Tone;
-use crate::widgets::canvas::{Canvas, Cell, short, width};
+use crate::widgets::canvas::{Canvas, Cell, width};
 use crate::widgets::grid::{Column, Grid, page_rows};
 use obol_chaos::drillfile::Metric;
 use obol_chaos::drills::{Journal, Verdict};
@@ -62,7 +62,7 @@ impl Screen for Chaos {
     fn draw(&self, model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         let chaos = &model.chaos;
         let Areas { list, preview, runs } = areas(model, area);
-        let names: Vec<String> = chaos.drills.iter().map(|drill| drill.name.clone()).collect();
+        let drills = chaos.drills.len();
         let state = match (&chaos.running, &chaos.armed, chaos.may_arm) {
             (Some(_), ..) => Cell::new("a drill runs", Tone::Armed),
             (_, Some(_), _) => Cell::new("ARMED", Tone::Armed),
@@ -74,24 +74,21 @@ impl Screen for Chaos {
             list
         } else {
             let shown = grid.shown(page_rows(list));
-            let all = match shown.len() < names.len() {
-                true => format!("Drills {}-{} of {}", shown.start + 1, shown.end, names.len()),
-                false => format!("Drills {}", names.len()),
+            let all = match shown.len() < drills {
+                true => format!("Drills {}-{} of {}", shown.start + 1, shown.end, drills),
+                false => format!("Drills {drills}"),
             };
             canvas.frame(list, &[Cell::new(all, Tone::Title)], &[state])
         };
-        if names.is_empty() {
+        if drills == 0 {
             canvas.put(inside, inside.x + 2, inside.y, "no drill can be run here", Tone::Dim);
         } else {
-            let names_wide = names.iter().map(|name| width(name)).max().unwrap_or(0).max(COLUMNS[0].least);
-            let room = inside.width.saturating_sub(names_wide + COLUMNS[1].least + 6);
-            let cut = canvas.glyphs.cut;
             grid.draw(canvas, inside, |row| {
                 let drill = &chaos.drills[row];
                 vec![
                     Cell::text(drill.name.clone()),
                     Cell::text(drill.count.to_string()),
-                    Cell::text(short(&drill.title, room, cut).into_owned()),
+                    Cell::text(drill.title.clone()),
                 ]
             });
         }
@@ -117,11 +114,13 @@ impl Screen for Chaos {
 const COLUMNS: [Column; 3] = [
     Column::text("NAME", 10, 0).means("the drill, as `obol drill run` takes it"),
     Column::number("REPEAT", 6, 2).means("its number of repetitions"),
-    Column::text("WHAT", 20, 1).means("what it does"),
+    Column::text("WHAT", 20, 1).filling().means("what it does"),
 ];
 
 /// Largest height of the list while there is room for more below.
 const LIST_MOST: u16 = 13;
+/// On a tall screen the list leaves this height to what is below it.
+const BELOW: u16 = 16;
 /// The runs take at most this fraction of the height.
 const RUNS_PART: u16 = 3;
 /// Failovers of the running drill that are shown.
@@ -138,8 +137,7 @@ struct Areas {
 
 fn areas(model: &Model, body: Rect) -> Areas {
     let rows = u16::try_from(model.chaos.drills.len()).unwrap_or(u16::MAX);
-    // On a tall screen the panes below have room enough with half of it.
-    let wanted = rows.saturating_add(3).min(LIST_MOST.max(body.height / 2));
+    let wanted = rows.saturating_add(3).min(LIST_MOST.max(body.height.saturating_sub(BELOW)));
     let Some(rest) = body.height.checked_sub(wanted).filter(|rest| *rest >= PANE_LEAST) else {
         // Without room for all, the preview takes precedence if there is one.
         let half = body.height / 2;

@@ -12,10 +12,11 @@
 //! is a later slot and the coordinator that prepared it, with the number PROMISED there. These are
 //! read from memory, whether its process runs or not.
 //!
-//! Screen 5 also has the paths by which pulses of other hosts arrive, if there are any.
+//! Screen 5 also has the paths by which pulses of other hosts arrive, if there are any, and who
+//! suspects whom.
 
 use crate::screens::members::tone;
-use crate::screens::{About, Screen, paths};
+use crate::screens::{About, Screen, paths, suspects};
 use crate::state::table::Key;
 use crate::state::{Model, RowId, ScreenId};
 use crate::theme::Tone;
@@ -80,7 +81,7 @@ pub(super) static COORDINATORS: Counters = Counters {
 
 pub(super) static DETECTORS: Counters = Counters {
     id: ScreenId("Detectors"),
-    what: "Who was suspected, by which detector, and how often wrongly (FALSE). Of several hosts also the paths by which their pulses arrive.",
+    what: "Who was suspected, by which detector, and how often wrongly (FALSE); with room, who suspects whom, ! of what is neither taken back nor followed by a removal. Of several hosts also the paths by which their pulses arrive.",
     decides: false,
     counted: &DETECTED,
     noted: ("Accusations", &SUSPICIONS),
@@ -136,8 +137,13 @@ impl Screen for Counters {
             paths::draw(model, canvas, Rect { height, ..below });
         }
         let below = Rect { y: below.y + height, height: below.height - height, ..below };
-        if below.height >= EVENTS_LEAST {
-            self.events(model, canvas, below);
+        if below.height < EVENTS_LEAST {
+            return;
+        }
+        let (events, matrix) = if self.decides { (below, None) } else { suspects::split(model, below) };
+        self.events(model, canvas, events);
+        if let Some(matrix) = matrix {
+            suspects::draw(model, canvas, matrix);
         }
     }
 }

@@ -74,7 +74,7 @@ const COLUMNS: [Column; 6] = [
     Column::text("PROCESS", 8, 0).means("the process that recorded it"),
     Column::text("EVENT", 13, 0).means("what happened"),
     Column::text("DETECTOR", 9, 4).means("the detector, if a process is suspected"),
-    Column::text("WHAT", 10, 1).means("the view or the member, with incarnations in brackets"),
+    Column::text("WHAT", 30, 1).filling().means("the view or the member, with incarnations in brackets"),
 ];
 
 /// The tone of an event: consequences of failures stand out.
@@ -141,16 +141,26 @@ const NAME_LEAST: u16 = 9;
 
 /// The newest events in a pane of another screen.
 pub(super) fn newest(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+    list(model, canvas, area, "Newest events", "no event has been read yet", |_| true);
+}
+
+/// The newest of the events that are kept, in a pane of another screen; `none` says that there are none.
+pub(super) fn list(
+    model: &Model,
+    canvas: &mut Canvas<'_>,
+    area: Rect,
+    title: &'static str,
+    none: &str,
+    keeps: impl Fn(&EventRow) -> bool,
+) {
     let data = model.data();
-    let inside = canvas.frame(
-        area,
-        &[Cell::new("Newest events", Tone::Title)],
-        &[Cell::new("8 shows all", Tone::Dim)],
-    );
-    let skip = data.events.len().saturating_sub(usize::from(inside.height));
-    let rows: Vec<&EventRow> = data.events.iter().skip(skip).collect();
+    let hint = Cell::new("8 shows all", Tone::Dim);
+    let inside = canvas.frame(area, &[Cell::new(title, Tone::Title)], &[hint]);
+    let kept = data.events.iter().rev().filter(|event| keeps(event));
+    let mut rows: Vec<&EventRow> = kept.take(usize::from(inside.height)).collect();
+    rows.reverse();
     if rows.is_empty() {
-        canvas.put(inside, inside.x + 2, inside.y, "no event has been read yet", Tone::Dim);
+        canvas.put(inside, inside.x + 2, inside.y, none, Tone::Dim);
     }
     // Names have as much room as the longest of them needs, and the pane can spare.
     let longest = rows.iter().map(|event| width(event.process.as_str())).max().unwrap_or_default();

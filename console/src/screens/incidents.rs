@@ -15,14 +15,18 @@
 //! ```
 
 use crate::input::Action;
-use crate::screens::{About, Screen, members};
+use crate::screens::{About, Screen, events, members};
 use crate::state::{Effect, Model, RowId, ScreenId};
 use crate::theme::Tone;
-use crate::widgets::canvas::{Canvas, Cell};
+use crate::widgets::canvas::{Canvas, Cell, wrapped};
 use crate::widgets::grid::{Column, Grid};
+use crate::widgets::trend::{self, Trend};
+use obol_fabric::{Incarnation, Nanos};
 use obol_observe::calendar::age;
+use obol_observe::event_text;
 use obol_observe::incidents::incident::Incident;
-use obol_observe::sampling::sample::Sample;
+use obol_observe::sampling::data::Data;
+use obol_observe::sampling::sample::{EventRow, Sample};
 use ratatui::layout::Rect;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -30,6 +34,10 @@ pub(crate) const ID: ScreenId = ScreenId("Incidents");
 
 /// Least height of what is said of the selected one.
 const ABOUT_LEAST: u16 = 8;
+/// Least height of the events of the selected one.
+const EVENTS_LEAST: u16 = 5;
+/// Events from this time before it began are of it: what it began with was noticed before it was seen.
+const BEFORE: Nanos = Nanos::from_secs(1);
 /// Width of the names at the left.
 const HEADS_WIDE: u16 = 9;
 
@@ -40,6 +48,7 @@ const COLUMNS: [Column; 5] = [
         .means("lasts; over; acknowledged: someone knows, and it is not shown above the screens"),
     Column::text("ABOUT", 8, 4).means("the members that it is about"),
     Column::text("WHAT", 20, 0)
+        .filling()
         .means("what is wrong; below the list what was done, what it caused, and what to do"),
 ];
 
@@ -64,6 +73,11 @@ impl Screen for Incidents {
 
     fn list_area(&self, model: &Model, area: Rect) -> Rect {
         split(model, area).0
+    }
+
+    fn trends(&self) -> &'static [&'static Trend] {
+        const SHOWN: &[&Trend] = &[&trend::FAILOVERS, &trend::LATE, &trend::MARGIN];
+        SHOWN
     }
 
     fn draw(&self, model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
@@ -173,12 +187,24 @@ fn cells(one: &Incident, sample: &Sample) -> Vec<Cell> {
     ]
 }
 
+/// Whether an event was while it lasted, and is of its members or about them.
+fn is_of(one: &Incident, event: &EventRow, data: &Data) -> bool {
+    let lasted = event.at + BEFORE >= one.since && (!one.is_over || event.at <= one.last);
+    let about = || {
+        let (who, by) = event_text::members(event.event, event.a, event.b);
+        [who, by].into_iter().flatten().filter_map(|who: Incarnation| data.name(who))
+    };
+    let names = &one.names;
+    let is_theirs =
+        || names.is_empty() || names.contains(&event.process) || about().any(|name| names.contains(&name));
+    lasted && is_theirs()
+}
+
 /// Everything about an incident.
 fn about(model: &Model, canvas: &mut Canvas<'_>, area: Rect, one: &Incident, sample: &Sample) {
     let title = if one.names.is_empty() { "the cluster".to_owned() } else { names(one) };
     let hint = if one.is_over || one.acknowledged.is_some() { "" } else { "{alerts} acknowledges it" };
     let hint = Cell::new(model.keymap.fill(hint), Tone::Dim);
-    let inside = canvas.frame(area, &[Cell::new(title, Tone::Title)], &[hint]);
     let until = if one.is_over { one.last } else { sample.at };
     let span = age(until.since(one.since));
     let mut lines = vec![("what", one.fact.clone()), ("since", format!("{}, for {span}", one.time(sample)))];
@@ -190,6 +216,16 @@ fn about(model: &Model, canvas: &mut Canvas<'_>, area: Rect, one: &Incident, sam
     lines.extend(one.remedy.clone().map(|remedy| ("to do", remedy)));
     lines.push(("read", one.runbook()));
     lines.extend(one.acknowledged.clone().map(|by| ("known", format!("acknowledged by {by}"))));
+    let room = usize::from(area.width.saturating_sub(HEADS_WIDE + 4)).max(1);
+    let needed: usize = lines.iter().map(|(_, text)| wrapped(text, room).len()).sum();
+    let needed = u16::try_from(needed).unwrap_or(u16::MAX).saturating_add(2);
+    let (area, below) = super::split(area, needed, EVENTS_LEAST);
+    if let Some(below) = below {
+        let data = model.data();
+        let none = "none of the events that were read is of it";
+        events::list(model, canvas, below, "Its events", none, |event| is_of(one, event, data));
+    }
+    let inside = canvas.frame(area, &[Cell::new(title, Tone::Title)], &[hint]);
     let mut y = inside.y;
     for (head, text) in &lines {
         y = canvas.entry(

@@ -21,6 +21,7 @@ use crate::state::{Effect, Mode, Model, RowId, ScreenId};
 use crate::theme::{Glyphs, Tone};
 use crate::widgets::canvas::{Canvas, Cell, NONE, count, rate};
 use crate::widgets::grid::{Column, Grid, page_rows};
+use crate::widgets::trend::{self, Trend};
 use obol_fabric::{Incarnation, Instant, Name, Nanos};
 use obol_membership::Kind;
 use obol_membership::metrics::Counter;
@@ -62,6 +63,11 @@ impl Screen for Members {
 
     fn list_area(&self, model: &Model, area: Rect) -> Rect {
         split(model, area).0
+    }
+
+    fn trends(&self) -> &'static [&'static Trend] {
+        const SHOWN: &[&Trend] = &[&trend::ON_TIME, &trend::MARGIN, &trend::FAILOVERS];
+        SHOWN
     }
 
     fn draw(&self, model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
@@ -316,6 +322,14 @@ fn key(column: usize, row: &ProcessRow, data: &Data, at: Instant) -> Key {
     }
 }
 
+/// For how long it has been wrong, by what is said of it alone: also before this console began.
+fn known_since(row: &ProcessRow, data: &Data) -> Option<Nanos> {
+    let sample = data.sample.as_deref()?;
+    let of_it = sample.advice.iter().filter(|said| said.names == [row.name]);
+    let since = of_it.filter_map(|said| said.since).min()?;
+    Some(sample.at.since(sample.instant_at(since)))
+}
+
 fn cells(row: &ProcessRow, data: &Data, at: Instant, glyphs: &Glyphs) -> Vec<Cell> {
     let status = data.status(row);
     let track = data.tracks.get(&row.name);
@@ -328,10 +342,12 @@ fn cells(row: &ProcessRow, data: &Data, at: Instant, glyphs: &Glyphs) -> Vec<Cel
         }
         (Status::Stale, Some(track)) => format!("{sign} {word} {}", age(track.age(at))),
         // The time is that of the process's state, not of its view or lease.
-        (Status::Down | Status::Frozen | Status::Joining, Some(track)) => match track.since(at) {
-            Some(Nanos::ZERO) => format!("{sign} {word}"),
-            since => format!("{sign} {word} {}", since.map_or(NONE.to_owned(), age)),
-        },
+        (Status::Down | Status::Frozen | Status::Joining, Some(track)) => {
+            match known_since(row, data).or_else(|| track.since(at)) {
+                Some(Nanos::ZERO) => format!("{sign} {word}"),
+                since => format!("{sign} {word} {}", since.map_or(NONE.to_owned(), age)),
+            }
+        }
         _ => format!("{sign} {word}"),
     };
     let (lease, lease_role) = lease(row, at);

@@ -3,6 +3,7 @@
 //! configuration and the remembered order follow from that.
 
 mod chaos;
+pub(crate) mod clusters;
 mod counters;
 mod events;
 mod failovers;
@@ -12,6 +13,7 @@ mod leases;
 pub(crate) mod members;
 mod paths;
 mod stores;
+mod suspects;
 
 use crate::input::Action;
 use crate::state::filter::Filter;
@@ -39,6 +41,9 @@ static ALL: &[&dyn Screen] = &[
     &stores::Stores,
     &incidents::Incidents,
 ];
+
+/// The one without a digit, a tab and a place among them.
+pub(crate) static CLUSTERS: &dyn Screen = &clusters::Clusters;
 
 /// Screens that digits can show.
 const TEN: usize = 10;
@@ -144,6 +149,11 @@ pub(crate) fn all() -> impl ExactSizeIterator<Item = &'static dyn Screen> {
     ALL.iter().copied()
 }
 
+/// These, and those without a tab.
+pub(crate) fn everywhere() -> impl Iterator<Item = &'static dyn Screen> {
+    all().chain([CLUSTERS])
+}
+
 /// The screen with which a console begins.
 pub(crate) fn first() -> ScreenId {
     ALL[0].id()
@@ -151,13 +161,15 @@ pub(crate) fn first() -> ScreenId {
 
 /// The screen that is shown.
 pub(crate) fn shown(model: &Model) -> &'static dyn Screen {
-    all().find(|screen| screen.id() == model.screen).unwrap_or(ALL[0])
+    everywhere().find(|screen| screen.id() == model.screen).unwrap_or(ALL[0])
 }
 
 /// The screen `by` tabs further on.
 pub(crate) fn beside(model: &Model, by: isize) -> ScreenId {
-    let place = ALL.iter().position(|screen| screen.id() == model.screen).unwrap_or(0);
     let count = ALL.len();
+    let place = ALL.iter().position(|screen| screen.id() == model.screen);
+    // From one without a tab to the first, or to the last.
+    let place = place.unwrap_or(if by > 0 { count - 1 } else { 0 });
     ALL[(place + count).saturating_add_signed(by) % count].id()
 }
 

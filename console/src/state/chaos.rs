@@ -171,7 +171,7 @@ impl Model {
     /// Arms, if the text is the cluster's name.
     pub(crate) fn armed_by(&mut self, text: &str) {
         let Some((drill, Ok(_))) = &self.chaos.preview else { return };
-        if text == self.cluster.as_str() {
+        if text == self.called() {
             self.chaos.armed = Some(drill.clone());
         } else {
             self.note = Some(format!("not armed: {text:?} is not the cluster's name"));

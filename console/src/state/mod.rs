@@ -10,6 +10,7 @@ pub(crate) mod replay;
 pub(crate) mod store;
 pub(crate) mod table;
 
+use crate::contexts::{Context, Summary};
 use crate::input::{Action, Keymap, Press};
 use crate::theme::{Glyphs, Theme};
 use act::Verb;
@@ -72,6 +73,8 @@ pub(crate) enum Prompt {
     Note,
     /// The cluster's name, to arm a drill.
     Arm,
+    /// The name of a production cluster, to do this.
+    Act(Verb, Name),
 }
 
 /// The meaning of keys at present.
@@ -103,11 +106,17 @@ pub(crate) enum Event {
     Key(Press),
     Mouse(Mouse),
     Resize(u16, u16),
+    /// Whether the terminal's background is light.
+    Background(bool),
     Update(Update),
     /// The time on the host's monotonic clock.
     Tick(Instant),
     /// An update of the chaos screen's worker.
     Chaos(DrillUpdate),
+    /// The clusters of the list; nothing was read of them.
+    Contexts(Vec<Context>),
+    /// What was read of the cluster at this place of the list.
+    Summary(usize, Summary),
     /// A log line of a process, or the reason why its log ended.
     Logged(Name, String),
     /// The folder of a report, or an error.
@@ -150,6 +159,8 @@ pub(crate) enum Effect {
     Act(Verb, Name),
     /// Capture or release the mouse.
     Mouse(bool),
+    /// Show the cluster at this place of the list in place of this one.
+    Switch(usize),
 }
 
 /// Samples as of an earlier moment.
@@ -191,6 +202,8 @@ impl Logs {
 pub(crate) struct Model {
     pub(crate) cluster: Name,
     pub(crate) theme: Theme,
+    /// Whether the terminal's background decides the theme.
+    pub(crate) theme_follows: bool,
     pub(crate) keymap: Arc<Keymap>,
     pub(crate) glyphs: Glyphs,
     pub(crate) size: (u16, u16),
@@ -232,6 +245,11 @@ pub(crate) struct Model {
     pub(crate) help_page: usize,
     /// The marked choice while a name is typed.
     pub(crate) choice: Option<usize>,
+    /// The shown cluster; `None` for a recording.
+    pub(crate) context: Option<Context>,
+    /// The clusters to choose from, and what was read of them.
+    pub(crate) contexts: Vec<Context>,
+    pub(crate) summaries: Vec<Option<Summary>>,
     /// A message about the last key, if any.
     pub(crate) note: Option<String>,
 }
@@ -252,6 +270,7 @@ impl Model {
         Self {
             cluster,
             theme,
+            theme_follows: false,
             keymap: Arc::default(),
             glyphs,
             size: (0, 0),
@@ -277,8 +296,21 @@ impl Model {
             mouse: true,
             help_page: 0,
             choice: None,
+            context: None,
+            contexts: Vec::new(),
+            summaries: Vec::new(),
             note: None,
         }
+    }
+
+    /// What the cluster is called: its name in the configuration, if it has one.
+    pub(crate) fn called(&self) -> String {
+        self.context.as_ref().map_or_else(|| self.cluster.to_string(), |shown| shown.name.clone())
+    }
+
+    /// Whether it is one of those that serve users.
+    pub(crate) fn is_production(&self) -> bool {
+        self.context.as_ref().is_some_and(|shown| shown.production)
     }
 
     /// The state of a screen's list.

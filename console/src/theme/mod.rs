@@ -39,6 +39,9 @@ pub enum Theme {
     Light,
     /// For all kinds of colour vision: blue, orange and vermilion (after Okabe and Ito).
     Safe,
+    /// The same for light backgrounds.
+    #[strum(serialize = "safe-light")]
+    SafeLight,
     /// The terminal's own sixteen colours.
     #[strum(serialize = "16")]
     Ansi,
@@ -92,6 +95,11 @@ impl Theme {
         }
     }
 
+    /// Whether the background decides between this theme and another.
+    pub(crate) fn depends(self) -> bool {
+        self.on(true) != self.on(false)
+    }
+
     /// The style of a tone.
     pub(crate) fn style(self, tone: Tone) -> Style {
         let plain = Style::new();
@@ -127,6 +135,7 @@ impl Theme {
         match self {
             Self::Dark | Self::Mono => [C(246), C(117), C(114), C(221), C(203), C(183), C(117)],
             Self::Light => [C(241), C(25), C(22), C(94), C(160), C(91), C(25)],
+            Self::SafeLight => [C(241), C(25), C(25), C(94), C(88), C(90), C(25)],
             Self::Safe => [C(246), C(75), C(75), C(214), C(202), C(175), C(75)],
             Self::Ansi => [
                 Color::DarkGray,
@@ -231,8 +240,8 @@ mod tests {
     fn the_background_decides_between_dark_and_light_only() {
         assert_eq!([Theme::Dark.on(true), Theme::Light.on(false)], [Theme::Light, Theme::Dark]);
         assert_eq!([Theme::Ansi.on(true), Theme::Ansi.on(false)], [Theme::Mono, Theme::Ansi]);
-        for theme in [Theme::Safe, Theme::Mono] {
-            assert_eq!([theme.on(true), theme.on(false)], [theme; 2]);
+        for theme in [Theme::Safe, Theme::SafeLight, Theme::Mono] {
+            assert!(!theme.depends(), "{theme:?}");
         }
     }
 
@@ -249,9 +258,12 @@ mod tests {
     fn every_colour_can_be_read_on_the_backgrounds_of_its_theme() {
         let dark = [[0.0; 3], [30.0; 3], [40.0, 44.0, 52.0], [0.0, 43.0, 54.0]];
         let light = [[255.0; 3], [253.0, 246.0, 227.0], [238.0; 3]];
-        for (theme, backgrounds) in
-            [(Theme::Dark, &dark[..]), (Theme::Safe, &dark[..]), (Theme::Light, &light[..])]
-        {
+        for (theme, backgrounds) in [
+            (Theme::Dark, &dark[..]),
+            (Theme::Safe, &dark[..]),
+            (Theme::Light, &light[..]),
+            (Theme::SafeLight, &light[..]),
+        ] {
             for colour in theme.palette() {
                 let Color::Indexed(n @ 16..) = colour else {
                     panic!("{theme:?}: {colour:?} is the user's own")

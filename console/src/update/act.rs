@@ -3,7 +3,7 @@
 use crate::input::Press;
 use crate::screens::members;
 use crate::state::act::Verb;
-use crate::state::{Effect, Mode, Model};
+use crate::state::{Effect, Mode, Model, Prompt};
 use obol_fabric::Name;
 use obol_observe::sampling::sample::Life;
 
@@ -23,6 +23,10 @@ impl Model {
                 None => "nothing is selected; {down} and {up} select",
                 Some((_, Life::Down | Life::Left)) if verb != Verb::Start => "it is already down",
                 Some((_, Life::Runs | Life::Frozen)) if verb == Verb::Start => "it is already running",
+                Some((who, _)) if self.is_production() => {
+                    self.mode = Mode::Typing { what: Prompt::Act(verb, who), text: String::new() };
+                    return true;
+                }
                 Some((who, _)) => {
                     self.mode = Mode::Confirm { verb, who };
                     return true;
@@ -31,6 +35,16 @@ impl Model {
         };
         self.note = Some(self.keymap.fill(why));
         true
+    }
+
+    /// Does it, if the text is the production cluster's name.
+    pub(super) fn act_by_name(&mut self, verb: Verb, who: Name, text: &str, effects: &mut Vec<Effect>) {
+        if text == self.called() {
+            self.note = Some(format!("{} {who} ...", verb.command()));
+            effects.push(Effect::Act(verb, who));
+        } else {
+            self.note = Some(format!("{who} was not touched: {text:?} is not the cluster's name"));
+        }
     }
 
     /// Handles the answer; anything but `y` is a no.

@@ -2,7 +2,7 @@
 
 use crate::input::{Action, Jump, Press};
 use crate::palette::{Choice, Command};
-use crate::screens::{self, incidents, members};
+use crate::screens::{self, clusters, incidents, members};
 use crate::state::act::Verb;
 use crate::state::filter::Filter;
 use crate::state::table::Move;
@@ -131,6 +131,7 @@ impl Model {
                         self.choose(what, text.trim(), chosen, effects);
                     }
                     Prompt::Arm => self.armed_by(text.trim()),
+                    Prompt::Act(verb, who) => self.act_by_name(verb, who, text.trim(), effects),
                     Prompt::Note if !text.trim().is_empty() => {
                         effects.push(Effect::Note(text.trim().to_owned()));
                     }
@@ -270,6 +271,7 @@ impl Model {
                 self.screen = incidents::ID;
                 true
             }
+            Action::Clusters => std::mem::replace(&mut self.screen, clusters::ID) != clusters::ID,
             Action::Suspend => emit(Effect::Suspend, true),
             Action::Redraw => emit(Effect::Redraw, true),
             Action::Quit if self.owner => self.turn_to(Mode::Leaving),
@@ -280,6 +282,7 @@ impl Model {
 
     fn next_theme(&mut self) -> bool {
         self.theme = self.theme.next();
+        self.theme_follows = false;
         self.say(&format!("theme {}", self.theme.name()))
     }
 

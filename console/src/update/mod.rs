@@ -19,6 +19,10 @@ impl Model {
             Event::Resize(width, height) => {
                 std::mem::replace(&mut self.size, (width, height)) != (width, height)
             }
+            Event::Background(light) => {
+                let theme = if self.theme_follows { self.theme.on(light) } else { self.theme };
+                std::mem::replace(&mut self.theme, theme) != theme
+            }
             Event::Update(Update::Sample(sample)) => {
                 let sample = Arc::new(*sample);
                 self.now = sample.at.max(self.now);
@@ -38,6 +42,16 @@ impl Model {
                 changed
             }
             Event::Chaos(update) => self.take_drill_update(update),
+            Event::Contexts(contexts) => {
+                self.summaries = vec![None; contexts.len()];
+                self.contexts = contexts;
+                true
+            }
+            Event::Summary(at, found) => {
+                let Some(known) = self.summaries.get_mut(at) else { return false };
+                let found = Some(found);
+                std::mem::replace(known, found.clone()) != found
+            }
             Event::Logged(who, line) => {
                 let logs = self.logs.as_mut().filter(|logs| logs.who == who);
                 logs.map(|logs| logs.take(line)).is_some()

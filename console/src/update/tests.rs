@@ -3,6 +3,7 @@
 use crate::samples;
 use crate::screens::{self, members};
 use crate::state::{Effect, Event, Mode, Model, RowId, ScreenId};
+use crate::theme::Theme;
 use crate::view::tests::{broken, console, live, press};
 use crate::view::text;
 use obol_fabric::{Incarnation, Instant, Nanos};
@@ -36,6 +37,21 @@ fn a_frozen_screen_stays_while_polling_continues() {
     press(&mut model, " ");
     assert!(text(&model).contains("app-2 down"));
     assert!(model.live.events.iter().any(|event| event.a == 7), "no event was lost");
+}
+
+#[test]
+fn the_background_decides_a_theme_that_nobody_has_chosen() {
+    let asks = |light, model: &mut Model| model.reduce(Event::Background(light), &mut Vec::new());
+    let mut model = live(100, 30);
+    model.theme = Theme::Dark;
+    assert!(!asks(true, &mut model), "a theme that was asked for stays");
+    model.theme_follows = true;
+    assert!(asks(true, &mut model));
+    assert_eq!(model.theme, Theme::Light);
+    assert!(asks(false, &mut model) && model.theme == Theme::Dark);
+    press(&mut model, "T");
+    let chosen = model.theme;
+    assert!(!asks(false, &mut model) && model.theme == chosen, "so does one that was chosen meanwhile");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! screen.
 
 use crate::input::{Binding, Group, Press};
-use crate::screens::{self, Screen};
+use crate::screens::{self, Screen, clusters};
 use crate::state::Model;
 use crate::theme::Tone;
 use crate::view::glossary;
@@ -111,7 +111,11 @@ fn pages(model: &Model, area: Rect) -> Vec<Page> {
         all.push(Page { title: title.to_owned(), what: std::mem::take(&mut what), columns, lines });
     }
     let mut lines = meanings(screens::shown(model), area.width.min(MEANS_MOST).saturating_sub(4));
-    let title = format!("What screen {} {} shows", screens::shown(model).number(), model.screen.0);
+    let number = match screens::shown(model) {
+        screen if screen.id() == clusters::ID => String::new(),
+        screen => format!("{} ", screen.number()),
+    };
+    let title = format!("What screen {number}{} shows", model.screen.0);
     while !lines.is_empty() {
         let rest = lines.split_off(height.min(lines.len()));
         let lines = std::mem::replace(&mut lines, rest);

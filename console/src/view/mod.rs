@@ -188,7 +188,7 @@ fn header(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     // Parts with smaller numbers are kept longer.
     let mut parts = vec![
         (5, Cell::new("OBOL", Tone::Title)),
-        (3, Cell::new(model.cluster.to_string(), Tone::Title)),
+        (3, Cell::new(model.called(), if model.is_production() { Tone::Armed } else { Tone::Title })),
         (0, health),
         (2, Cell::text(view)),
         (4, Cell::text(format!("leader {leader}"))),
@@ -274,6 +274,13 @@ const HINT_GAP: &str = "   ";
 /// The keys of a replay.
 const PLAY_KEYS: &str = "{freeze} play or stop   {slower} {faster} speed   {step-back} {step-forward} step   {event-back} {event-forward} view change   {minute-back} {minute-forward} 1 min   {incident-back} {incident-forward} incident   :12:35 time";
 
+/// The line that is being typed.
+fn typed(canvas: &mut Canvas<'_>, area: Rect, sign: &str, text: &str, help: &str) {
+    let x = canvas.put(area, area.x + 1, area.y, &format!("{sign}{text}"), Tone::Text);
+    let x = canvas.put(area, x, area.y, " ", Tone::Selected);
+    canvas.put(area, x + 3, area.y, help, Tone::Dim);
+}
+
 fn footer(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let line = |canvas: &mut Canvas<'_>, text: &str, tone| canvas.put(area, area.x + 1, area.y, text, tone);
     match &model.mode {
@@ -282,12 +289,15 @@ fn footer(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
                 Prompt::Filter => ("/", "word  !word  ~regex  -l kind=app   Enter keeps it, Esc clears it"),
                 Prompt::Note => ("note: ", "annotates all consoles and recordings   Enter, Esc"),
                 Prompt::Arm => ("type the cluster's name to arm: ", "Enter arms, Esc"),
+                Prompt::Act(verb, who) => {
+                    let what = verb.means().replace("{}", who.as_str());
+                    let sign = format!("{what}: type the cluster's name: ");
+                    return typed(canvas, area, &sign, text, "Enter does it, Esc");
+                }
                 Prompt::Palette => (":", "a command or a screen by name   Enter, Esc"),
                 Prompt::SortBy => ("sort by: ", "a column   Enter, Esc"),
             };
-            let x = line(canvas, &format!("{sign}{text}"), Tone::Text);
-            let x = canvas.put(area, x, area.y, " ", Tone::Selected);
-            canvas.put(area, x + 3, area.y, help, Tone::Dim);
+            typed(canvas, area, sign, text, help);
         }
         Mode::Leaving => {
             let text = format!("Quitting ends cluster {} and all its processes. End it? y/N", model.cluster);

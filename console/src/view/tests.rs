@@ -3,6 +3,7 @@
 //! To accept intended changes: `OBOL_BLESS=1 cargo test --release -p obol-console --lib`, then
 //! review the difference.
 
+use crate::contexts::{Context, Summary};
 use crate::samples::Recording;
 use crate::screens::{self, members};
 use crate::state::act::Verb;
@@ -16,7 +17,10 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use obol_chaos::drills::engine::progress::{Followed, Progress, Stage};
 use obol_fabric::{Instant, Nanos};
 use obol_membership::Kind;
+use obol_node::ClusterLocation;
+use obol_observe::Health;
 use obol_observe::Renewals;
+use obol_observe::advice::Advice;
 use obol_observe::sampling::Update;
 use obol_observe::sampling::record::{Header, Recorder};
 use obol_observe::sampling::sample::EventRow;
@@ -440,12 +444,83 @@ fn coordinators_and_detectors() {
     holds("detectors-80x24", &with(broken(80, 24), "5ssss"));
 }
 
+/// A cluster in production, and others to choose from.
+fn with_clusters(width: u16, height: u16) -> Model {
+    let mut model = broken(width, height);
+    let place = |root: &str, cluster: &str| ClusterLocation {
+        root: PathBuf::from(root),
+        cluster: samples::name(cluster),
+    };
+    let prod = Context {
+        name: "prod".to_owned(),
+        production: true,
+        ..Context::unnamed(place("/dev/shm/obol-1000", "default"))
+    };
+    let others = ["gamma", "beta"].map(|name| Context::unnamed(place("/dev/shm/obol-1000", name)));
+    model.context = Some(prod.clone());
+    let all = [vec![prod], others.to_vec(), vec![Context::unnamed(place("/srv/obol", "lab"))]].concat();
+    model.reduce(Event::Contexts(all), &mut Vec::new());
+    let found = |health, view, what: &str| Summary {
+        health: Some(health),
+        view: Some(view),
+        members: Some(9),
+        failovers: usize::from(view > 6),
+        incidents: usize::from(view > 6),
+        what: what.to_owned(),
+    };
+    let lost = Summary { what: "no cluster lab in /srv/obol".to_owned(), ..Summary::default() };
+    let degraded = found(Health::Degraded, 7, "00:00:06Z node-3 is frozen (stopped); to do: continue it");
+    for (at, one) in
+        [degraded, found(Health::Healthy, 6, ""), found(Health::Unavailable, 9, "leases ended"), lost]
+            .into_iter()
+            .enumerate()
+    {
+        model.reduce(Event::Summary(at, one), &mut Vec::new());
+    }
+    model
+}
+
+#[test]
+fn clusters_to_choose_from_the_worst_first() {
+    holds("clusters", &with(with_clusters(120, 36), "cjj"));
+    holds("clusters-80x24", &with(with_clusters(80, 24), "c"));
+    holds("clusters-40x10", &with(with_clusters(40, 10), "c"));
+    holds("clusters-none", &with(console(80, 24), "c"));
+    let mut model = with(with_clusters(120, 36), ":ctx\n/srv\nj");
+    let shown = text(&model);
+    assert!(shown.contains("no cluster lab") && !shown.contains("gamma"), "{shown}");
+    let mut effects = Vec::new();
+    press_for(&mut model, "\n", &mut effects);
+    assert_eq!(effects, [Effect::Switch(3)]);
+    model.owner = true;
+    effects.clear();
+    press_for(&mut model, "\n", &mut effects);
+    assert!(effects.is_empty() && text(&model).contains("this console ends its cluster"), "{}", text(&model));
+    // The first screen, and the next one from there.
+    press(&mut model, "\x1b\x1b");
+    assert_eq!(model.screen, screens::first());
+}
+
+#[test]
+fn a_process_of_production_is_touched_by_the_name_of_its_cluster_only() {
+    let mut model = with_clusters(120, 36);
+    model.chaos.may_arm = true;
+    let mut effects = Vec::new();
+    press_for(&mut model, "jjj\x0by\n", &mut effects);
+    assert!(effects.is_empty() && text(&model).contains("was not touched"), "{}", text(&model));
+    press(&mut model, "\x0b");
+    holds("production", &model);
+    press_for(&mut model, "prod\n", &mut effects);
+    assert!(matches!(effects[..], [Effect::Act(Verb::Kill, _)]), "{effects:?}");
+}
+
 /// A degraded cluster of which pulses say that a path is lost.
 fn with_paths(width: u16, height: u16) -> Model {
     let mut model = live(width, height);
     let mut sample = samples::degraded(Instant(START.0 + 24 * 250_000_000));
     sample.paths = samples::paths();
     sample.reasons = vec!["the path from host 3 at 10.2.0.3 is lost".to_owned()];
+    sample.advice = vec![Advice::default()];
     model.reduce(Event::Update(Update::Sample(Box::new(sample))), &mut Vec::new());
     model
 }
@@ -497,6 +572,8 @@ fn recovered_once(width: u16, height: u16) -> Model {
         if (8..12).contains(&quarter) || quarter >= 40 {
             sample.health = obol_observe::Health::Degraded;
             sample.reasons = vec!["app-2, node-3 down: killed by SIGKILL".to_owned()];
+            let names = ["app-2", "node-3"].map(samples::name).to_vec();
+            sample.advice = vec![Advice { names, ..Advice::default() }];
         }
         model.reduce(Event::Update(Update::Sample(Box::new(sample))), &mut Vec::new());
     }
@@ -572,8 +649,8 @@ fn help_and_leaving() {
 #[test]
 fn every_column_and_sign_is_explained() {
     for (width, height) in [(200, 60), (80, 24)] {
-        for screen in screens::all() {
-            let mut model = with(broken(width, height), &format!("{}?", screen.number()));
+        for screen in screens::everywhere() {
+            let mut model = with(with_clusters(width, height), &format!(":{}\n?", screen.name()));
             let mut all = String::new();
             while model.mode == Mode::Help {
                 all += &text(&model);

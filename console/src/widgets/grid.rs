@@ -19,6 +19,8 @@ pub(crate) struct Column {
     pub(crate) fold: u8,
     /// Whether sorting begins with the largest, as for most numbers.
     pub(crate) falls: bool,
+    /// Whether it has only its least width where others need the room, and all that is left otherwise.
+    pub(crate) fills: bool,
     /// Its explanation in the help, with the unit.
     pub(crate) means: &'static str,
 }
@@ -26,7 +28,7 @@ pub(crate) struct Column {
 impl Column {
     /// A column of text.
     pub(crate) const fn text(head: &'static str, least: u16, fold: u8) -> Self {
-        Self { head, least, right: false, fold, falls: false, means: "" }
+        Self { head, least, right: false, fold, falls: false, fills: false, means: "" }
     }
 
     /// A column of right-aligned numbers.
@@ -37,6 +39,11 @@ impl Column {
     /// Its explanation.
     pub(crate) const fn means(self, means: &'static str) -> Self {
         Self { means, ..self }
+    }
+
+    /// A column of long texts, which are cut before they hide others.
+    pub(crate) const fn filling(self) -> Self {
+        Self { fills: true, ..self }
     }
 
     /// A column of which small values are bad, so sorting begins with the smallest.
@@ -165,7 +172,8 @@ impl<'a> Grid<'a> {
         let wide = |at: usize| {
             let column = &self.columns[at];
             let cells = rows.iter().filter_map(|row| Some(row.get(at)?.width())).max().unwrap_or(0);
-            width(column.head).max(column.least).max(cells).min(room)
+            let least = width(column.head).max(column.least);
+            if column.fills { least.min(room) } else { least.max(cells).min(room) }
         };
         let known = self.order.iter().copied().filter(|at| *at < self.columns.len());
         let mut fits: Vec<(usize, u16)> = known.map(|at| (at, wide(at))).collect();
@@ -176,6 +184,10 @@ impl<'a> Grid<'a> {
             let last = (0..fits.len()).rev().max_by_key(|at| self.columns[fits[*at].0].fold);
             let Some(last) = last else { break };
             fits.remove(last);
+        }
+        let spare = (room + GAP).saturating_sub(total(&fits));
+        if let Some((_, wide)) = fits.iter_mut().find(|(at, _)| self.columns[*at].fills) {
+            *wide = wide.saturating_add(spare);
         }
         fits
     }

@@ -88,8 +88,12 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect, of: &Tren
         return;
     };
     for series in of.series {
-        let now = values(of, series, cells).last().map_or("--".to_owned(), |(_, now)| (of.shown)(*now));
-        title.push(Cell::new(format!(" {} {now}", series.name), series.tone));
+        let now = values(of, series, cells).last().map(|(_, now)| *now);
+        // What is bad is not while it is zero.
+        let is_well = now == Some(0.0) && series.tone != Tone::Good;
+        let shown = now.map_or("--".to_owned(), of.shown);
+        let tone = if is_well { Tone::Dim } else { series.tone };
+        title.push(Cell::new(format!(" {} {shown}", series.name), tone));
     }
     let begin = first.number.max(last.number.saturating_sub(trend::CELLS_MAX as u64));
     let begin = begin.min(last.number.saturating_sub(SHORTEST));

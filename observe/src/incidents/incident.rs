@@ -165,20 +165,11 @@ impl Trouble {
     }
 }
 
-/// The names in a text, of those that are known.
-fn named(text: &str, known: &BTreeSet<Name>) -> BTreeSet<Name> {
-    let is_part = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
-    let words = text.split(|letter| !is_part(letter)).map(|word| word.trim_end_matches('.'));
-    words.filter_map(|word| Name::new(word).ok()).filter(|name| known.contains(name)).collect()
-}
-
 /// What is wrong, in groups that belong together.
 fn troubles(sample: &Sample) -> Vec<Vec<Trouble>> {
     if sample.reasons.is_empty() {
         return Vec::new();
     }
-    let departed = sample.view.iter().flat_map(|view| &view.departed).map(|gone| gone.name);
-    let known: BTreeSet<Name> = sample.processes.iter().map(|row| row.name).chain(departed).collect();
     let agents: BTreeMap<u32, Name> =
         sample.processes.iter().filter(|row| row.seat == 0).map(|row| (row.region, row.name)).collect();
     let agent = |row: &ProcessRow| agents.get(&row.region).filter(|_| row.seat != 0).copied();
@@ -196,7 +187,7 @@ fn troubles(sample: &Sample) -> Vec<Vec<Trouble>> {
             to_do = said.remedy;
             continue;
         }
-        let names = named(fact, &known);
+        let names: BTreeSet<Name> = said.names.iter().copied().collect();
         let of_agents = names.iter().filter_map(|name| agent_of.get(name)).copied();
         let kin: BTreeSet<Name> = names.iter().copied().chain(of_agents).collect();
         let rank = if names.is_empty() { 2 } else { u8::from(kin.len() > names.len()) };
@@ -455,8 +446,19 @@ mod tests {
     fn wrong(sample: &mut Sample, health: Health, reasons: &[(&str, Option<&str>)]) {
         sample.health = health;
         sample.reasons = reasons.iter().map(|(text, _)| (*text).to_owned()).collect();
-        let said = |remedy: Option<&str>| Advice { remedy: remedy.map(str::to_owned), ..Advice::default() };
-        sample.advice = reasons.iter().map(|(_, remedy)| said(*remedy)).collect();
+        let said = |text: &str, remedy: Option<&str>| Advice {
+            remedy: remedy.map(str::to_owned),
+            names: members(text),
+            ..Advice::default()
+        };
+        sample.advice = reasons.iter().map(|(text, remedy)| said(text, *remedy)).collect();
+    }
+
+    /// The members in a text of these tests, whom it is about.
+    fn members(text: &str) -> Vec<Name> {
+        let words = text.split([' ', ',', ':', ';']);
+        let is_member = |word: &&str| ["app-", "node-", "coord-"].iter().any(|kind| word.starts_with(kind));
+        words.filter(is_member).map(|word| Name::new(word).expect("a name")).collect()
     }
 
     fn set(sample: &mut Sample, name: &str, life: Life) {
@@ -496,6 +498,50 @@ mod tests {
         // Its first notice was before it was seen to be down.
         assert_eq!(all[1].since, Instant(START + 1_000_000_000 - 800_000));
         assert!(data.ended_incidents().is_empty());
+    }
+
+    #[test]
+    fn whom_it_is_about_is_not_read_out_of_its_words() {
+        let data = after(8, |n, sample| {
+            if n >= 4 {
+                set(sample, "node-3", Life::Frozen);
+                sample.health = Health::Degraded;
+                sample.reasons = [
+                    "node-3 is frozen (stopped)",
+                    "it ended: cannot open /var/log/node-3 of node-3",
+                    "halts",
+                ]
+                .map(str::to_owned)
+                .to_vec();
+                let about = |names: &str| Advice { names: members(names), ..Advice::default() };
+                sample.advice = ["node-3", "app-1", "node-2"].map(about).to_vec();
+            }
+        });
+        let mut ids: Vec<String> = data.incidents().into_iter().map(|one| one.id).collect();
+        ids.sort_unstable();
+        assert_eq!(ids, ["app-1", "node-2", "node-3"]);
+    }
+
+    #[test]
+    fn reasons_of_old_recordings_are_one_incident_of_the_cluster_and_lose_no_failover() {
+        for (is_advised, to_do) in [(true, "`obol start app-2`"), (false, "start what is down")] {
+            let data = after(24, |n, sample| {
+                if n < 4 {
+                    return;
+                }
+                let failed = samples::degraded(sample.at);
+                (sample.health, sample.reasons, sample.view) = (failed.health, failed.reasons, failed.view);
+                sample.events = if n == 4 { failed.events } else { Vec::new() };
+                sample.advice = if is_advised { failed.advice } else { Vec::new() };
+                sample.advice.iter_mut().for_each(|said| said.names.clear());
+            });
+            let (open, over) = (data.incidents(), told(&data.ended_incidents()));
+            assert_eq!(open.len(), 1, "{open:?}");
+            assert_eq!((open[0].id.as_str(), open[0].names.len()), ("cluster", 0));
+            let all = format!("app-2 down: node-3 is frozen (stopped); to do: {to_do}");
+            assert!(open[0].told().starts_with(&all), "{}", open[0].told());
+            assert!(over.len() == 1 && over[0].starts_with("app-2 failed: reported by coord-1"), "{over:?}");
+        }
     }
 
     #[test]

@@ -224,9 +224,13 @@ pub(crate) fn degraded(at: Instant) -> Sample {
     let mut sample = healthy(at);
     sample.health = Health::Degraded;
     sample.reasons = vec!["app-2 down".to_owned(), "node-3 is frozen (stopped)".to_owned()];
-    let said = |remedy: &str| Advice { remedy: Some(remedy.to_owned()), ..Advice::default() };
+    let said = |who: &str, remedy: &str| Advice {
+        remedy: Some(remedy.to_owned()),
+        names: vec![name(who)],
+        ..Advice::default()
+    };
     let continues = "`kill -CONT 108` lets it continue, `obol kill node-3` ends it";
-    sample.advice = vec![said("`obol start app-2`"), said(continues)];
+    sample.advice = vec![said("app-2", "`obol start app-2`"), said("node-3", continues)];
     for row in &mut sample.processes {
         row.view = Some(ViewId(7));
         row.lease = row.lease.map(|lease| LeaseRow { view: ViewId(7), base: ViewId(7), ..lease });
