@@ -54,7 +54,7 @@ impl Pty {
         let mut out = child.stdout.take().expect("piped");
         let shown = Arc::new(Mutex::new(vt100::Parser::new(ROWS, COLUMNS, 0)));
         let parser = Arc::clone(&shown);
-        let written = Arc::default();
+        let written: Arc<Mutex<Vec<u8>>> = Arc::default();
         let bytes_of = Arc::clone(&written);
         let reader = std::thread::spawn(move || {
             let mut bytes = [0; 4096];
