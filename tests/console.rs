@@ -224,7 +224,7 @@ fn the_terminals_background_decides_the_colours_and_its_answer_is_no_key() {
 fn a_console_without_its_cluster_lists_the_others_and_shows_the_chosen_ones() {
     let root = Root::new();
     let [a, b] = ["alpha", "beta"].map(|name| ["--cluster", name]);
-    let small = ["--coordinators", "1", "--apps", "1"];
+    let small = ["--coordinators", "1", "--apps", "2"];
     let _alpha = root.up(&[&small[..], &a].concat());
     let _beta = root.up(&[&small[..], &b].concat());
     root.run(&[&["kill", "app-1"], &b[..]].concat()).ends(0);

@@ -109,7 +109,7 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, mut note: impl FnMut(&[u8])) 
 fn first_command(bytes: &[u8]) -> Option<(String, usize)> {
     let (mut at, mut name) = (0, None);
     let line = |at: &mut usize, kind: u8| -> Option<usize> {
-        let end = *at + bytes[*at..].windows(2).position(|two| two == b"\r\n")?;
+        let end = *at + bytes.get(*at..)?.windows(2).position(|two| two == b"\r\n")?;
         assert_eq!(bytes[*at], kind, "clients send arrays of strings");
         let number = std::str::from_utf8(&bytes[*at + 1..end]).ok()?.parse().expect("a number");
         *at = end + 2;

@@ -4,7 +4,7 @@
 //! instructions. The modules, from the bottom up: `sys` (the C libraries), objects that free
 //! themselves ([`context`], [`registration`], [`queue`], [`pair`] and [`post`], [`cm`], [`arena`]),
 //! the choice of a device ([`device`], [`nic`]), a region as exposed to peers ([`exposed`]), a
-//! process's [`Endpoint`], and an [`Observer`].
+//! process's [`obol_fabric::Endpoint`], and an [`Observer`].
 
 pub mod arena;
 mod buffers;

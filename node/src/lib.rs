@@ -2,7 +2,7 @@
 //! part of a cluster of several hosts, the files that processes leave there, and their endpoints.
 //!
 //! A [`Site`] is a cluster's directory on this host. A [`Deployment`] lists the cluster's processes
-//! and its profile; [`Hosts`] is the operators' file for several hosts. An [`endpoint::Endpoint`]
+//! and its profile; [`Hosts`] is the operators' file for several hosts. An [`obol_fabric::Endpoint`]
 //! is a process's access to the fabric of the deployment.
 
 pub mod deployment;

@@ -182,3 +182,27 @@ fn cells(model: &Model, at: usize) -> Vec<Cell> {
         Cell::new(found.map_or(String::new(), |found| found.what.clone()), tone),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_that_is_not_healthy_or_not_read_is_not_listed_as_ok() {
+        let said = |read: Option<Health>| {
+            let found = Summary {
+                health: read,
+                view: None,
+                members: None,
+                failovers: 0,
+                incidents: 0,
+                what: String::new(),
+            };
+            health(Some(&found)).0
+        };
+        assert_eq!(said(Some(Health::Healthy)), "ok healthy");
+        let others = [Health::Degraded, Health::Unavailable, Health::Unreachable, Health::Unknown];
+        let others = others.map(Some).into_iter().chain([None]).map(said).chain([health(None).0]);
+        others.for_each(|said| assert!(!said.contains("ok") && !said.contains("healthy"), "{said}"));
+    }
+}

@@ -217,7 +217,7 @@ fn about(model: &Model, canvas: &mut Canvas<'_>, area: Rect, one: &Incident, sam
     lines.push(("read", one.runbook()));
     lines.extend(one.acknowledged.clone().map(|by| ("known", format!("acknowledged by {by}"))));
     let room = usize::from(area.width.saturating_sub(HEADS_WIDE + 4)).max(1);
-    let needed: usize = lines.iter().map(|(_, text)| wrapped(text, room).len()).sum();
+    let needed = lines.iter().map(|(_, text)| wrapped(text, room).len()).sum::<usize>();
     let needed = u16::try_from(needed).unwrap_or(u16::MAX).saturating_add(2);
     let (area, below) = super::split(area, needed, EVENTS_LEAST);
     if let Some(below) = below {
