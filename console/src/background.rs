@@ -13,7 +13,7 @@ use std::time::Duration;
 pub(crate) const QUESTION: &str = "\x1b]11;?\x1b\\";
 /// A longer answer is none.
 const LENGTH_MAX: usize = 64;
-/// After this time an Esc is a key, not the begin of an answer.
+/// After this time an Esc is a key, not the start of an answer.
 const ESC_PAUSE: Duration = Duration::from_millis(50);
 /// After this time an answer has no further part.
 const PAUSE: Duration = Duration::from_millis(250);

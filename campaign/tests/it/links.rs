@@ -109,8 +109,8 @@ fn longest(profile: &Profile, host: u32, both: bool) -> u64 {
     (1..=SEEDS).map(|seed| Run::new(profile, seed).exclusion(host, both)).max().expect("there are some")
 }
 
-/// The profile's detection is a silence, of which a link may have lasted half before, and the wait for the
-/// reports of others.
+/// Detection by the profile: a silence of `ip.detection`, which is noticed up to half of that later, and the
+/// wait for the reports of others.
 #[test]
 fn a_host_that_cannot_connect_is_excluded_within_twice_the_profile_s_detection() {
     for name in ["lan", "cloud"] {

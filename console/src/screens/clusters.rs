@@ -112,13 +112,7 @@ fn rank(summary: Option<&Summary>) -> u8 {
 }
 
 fn health(summary: Option<&Summary>) -> (String, Tone) {
-    match summary.and_then(|found| found.health) {
-        None => ("--".to_owned(), Tone::Dim),
-        Some(Health::Healthy) => ("ok healthy".to_owned(), Tone::Good),
-        Some(health @ Health::Degraded) => (format!("! {}", health.name()), Tone::Warn),
-        Some(health @ Health::Unknown) => (format!("? {}", health.name()), Tone::Stale),
-        Some(health) => (format!("x {}", health.name()), Tone::Bad),
-    }
+    summary.and_then(|found| found.health).map_or(("--".to_owned(), Tone::Dim), super::health)
 }
 
 /// The places of the shown ones in order.

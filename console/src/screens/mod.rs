@@ -24,6 +24,7 @@ use crate::widgets::canvas::Canvas;
 use crate::widgets::grid::{self, Column};
 use crate::widgets::trend::Trend;
 use obol_fabric::Instant;
+use obol_observe::Health;
 use obol_observe::sampling::data::Data;
 use obol_observe::sampling::sample::ProcessRow;
 use ratatui::layout::Rect;
@@ -176,6 +177,17 @@ pub(crate) fn beside(model: &Model, by: isize) -> ScreenId {
 /// The screen of a digit.
 pub(crate) fn numbered(number: u8) -> Option<ScreenId> {
     Some(ALL.get((usize::from(number) + TEN - 1) % TEN)?.id())
+}
+
+/// What is said of a cluster's health, in the header and in the list of clusters.
+pub(crate) fn health(health: Health) -> (String, Tone) {
+    let (mark, tone) = match health {
+        Health::Healthy => ("ok", Tone::Good),
+        Health::Degraded => ("!", Tone::Warn),
+        Health::Unknown => ("?", Tone::Stale),
+        Health::Unavailable | Health::Unreachable => ("x", Tone::Bad),
+    };
+    (format!("{mark} {}", health.name()), tone)
 }
 
 /// Why a list is empty: the filter, or else `none`.

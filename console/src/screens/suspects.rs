@@ -195,7 +195,7 @@ mod tests {
             "{once:?}"
         );
         let told = names(&[suspect, ("coord-1", Notice, 5, 1), ("coord-2", Notice, 5, 1)]);
-        assert_eq!(told, once, "everybody hears of it");
+        assert_eq!(told, once, "every process gets the notice");
         let back = names(&[suspect, ("coord-1", Retract, 5, 0)]);
         assert!(back[0].ends_with(" 1"), "{back:?}");
         let again = names(&[suspect, ("coord-1", Retract, 5, 0), suspect]);

@@ -29,7 +29,6 @@ use crate::state::{Mode, Model, Prompt};
 use crate::theme::Tone;
 use crate::widgets::canvas::{Canvas, Cell, Hit, clock, count, width};
 use crate::widgets::trend;
-use obol_observe::Health;
 use obol_observe::calendar::age;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -164,11 +163,9 @@ fn header(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let sample = model.data().sample.as_deref();
     let health = match sample.map(|sample| sample.health) {
         _ if model.lost.is_some() || sample.is_none() => Cell::new("? not read", Tone::Stale),
-        Some(Health::Healthy) => Cell::new("ok healthy", Tone::Good),
-        Some(health @ Health::Degraded) => Cell::new(format!("! {}", health.name()), Tone::Warn),
-        Some(health @ Health::Unknown) => Cell::new(format!("? {}", health.name()), Tone::Stale),
-        Some(health @ (Health::Unavailable | Health::Unreachable)) => {
-            Cell::new(format!("x {}", health.name()), Tone::Bad)
+        Some(health) => {
+            let (text, tone) = screens::health(health);
+            Cell::new(text, tone)
         }
         None => Cell::none(),
     };

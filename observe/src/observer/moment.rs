@@ -7,8 +7,8 @@ use obol_fabric::Instant;
 use obol_fabric::host::clock;
 
 impl Observer {
-    /// Now, as of which the leases of this host's processes are known; all were read since `began`. One that
-    /// has ended since then is read again: it has ended only if it was read after its end.
+    /// The time at which the leases of this host's processes are judged. All were read since `began`. A lease
+    /// that ended meanwhile is read again: it has ended only if it was read after its end.
     pub(super) fn leases_as_of_now(&self, began: Instant, processes: &mut [Process]) -> Instant {
         let at = clock::now();
         for process in processes.iter_mut().filter(|process| process.alive && process.elsewhere.is_none()) {
